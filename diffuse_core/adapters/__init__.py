@@ -1,0 +1,1 @@
+"""Adapters: the ports' implementations. They do not import each other."""

@@ -1,0 +1,1 @@
+"""Diffuse models."""

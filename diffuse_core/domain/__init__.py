@@ -1,0 +1,1 @@
+"""The pure domain: no clock, no socket, no asyncio, no torch."""

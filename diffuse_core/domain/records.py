@@ -1,0 +1,108 @@
+"""Records: what a node says about itself, signed, and how such bytes are read back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from diffuse_core.domain.identity import Identity, NodeId, Signature, WireNodeId, verify
+from diffuse_core.domain.shapes import Bytes, Contract, ModelShape
+from diffuse_core.domain.slices import Slice
+
+MAX_RECORD_BYTES = 2048
+MAX_ADDRESSES = 4
+COUNTER_BITS = 20
+
+Address = Annotated[str, msgspec.Meta(min_length=3, max_length=128)]
+ModelId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Digest32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+Sequence = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+HoldState = Literal["claiming", "loading", "ready", "leaving"]
+Role = Literal["host", "client", "sentinel"]
+
+
+class ModelRef(msgspec.Struct, frozen=True):
+    """A model as the network knows it: a name, its content, and how it computes.
+
+    `fingerprint` covers the weights' content *and* the contract; nodes whose fingerprints differ
+    never share a Route. `bundle` is the SHA-256 of the tokenizer bundle.
+    """
+
+    id: ModelId
+    fingerprint: Digest32
+    contract: Contract
+    shape: ModelShape
+    bundle: Digest32
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """The Slice a Host holds or is about to hold."""
+
+    model: ModelRef
+    slice: Slice
+    state: HoldState
+
+
+class Load(msgspec.Struct, frozen=True):
+    """How busy a Host is. Bytes are of KV; rates are over the last seconds."""
+
+    sessions: Count = 0
+    kv_used: Bytes = 0
+    kv_budget: Bytes = 0
+    tokens_per_s: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] = 0.0
+    step_ms: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] = 0.0
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A node's signed advertisement. `sequence` is boot milliseconds ‖ counter: later wins."""
+
+    node: WireNodeId
+    sequence: Sequence
+    role: Role
+    version: Annotated[str, msgspec.Meta(max_length=32)]
+    addresses: Annotated[tuple[Address, ...], msgspec.Meta(max_length=MAX_ADDRESSES)] = ()
+    capacity: Bytes = 0
+    holding: Holding | None = None
+    load: Load = Load()
+
+
+class SignedRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A record as bytes, and its signature over exactly those bytes."""
+
+    payload: Annotated[bytes, msgspec.Meta(max_length=MAX_RECORD_BYTES)]
+    signature: Signature
+
+
+def first_sequence(boot_ms: int) -> int:
+    """The sequence of the first record of a process that booted at `boot_ms` (Unix time)."""
+    return boot_ms << COUNTER_BITS
+
+
+def seal(record: Record, identity: Identity) -> SignedRecord:
+    """Sign `record` as its own node."""
+    payload = msgspec.msgpack.encode(record)
+    return SignedRecord(payload, identity.sign("record", payload))
+
+
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def open_record(signed: SignedRecord) -> Record | None:
+    """The record inside, or None when it is malformed, inconsistent or not signed by its node."""
+    try:
+        record = _decoder.decode(signed.payload)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    holding = record.holding
+    if holding is not None and holding.slice.end > holding.model.shape.layers:
+        return None
+    if not verify(record.node, "record", signed.payload, signed.signature):
+        return None
+    return record
+
+
+def record_node(record: Record) -> NodeId:
+    """The node id with its type, which msgspec's wire type does not carry."""
+    return NodeId(record.node)

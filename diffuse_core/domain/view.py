@@ -1,0 +1,194 @@
+"""The NetworkView: an immutable picture of the network for screens, scripts and tests.
+
+Everything the terminal app draws and `status --json` prints comes from these structures; they
+carry text (hexadecimal ids, words), so that whoever reads them needs no other module.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from diffuse_core.domain.decoding import FinishReason, SamplingParams
+from diffuse_core.domain.records import HoldState, Role
+from diffuse_core.domain.shapes import Contract
+from diffuse_core.domain.slices import Slice
+
+CoverageState = Literal["Robust", "Fragile", "Incomplete"]
+Liveness = Literal["alive", "suspect", "dead"]
+EventLevel = Literal["info", "good", "warning", "error"]
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """One node as the viewing node sees it. Times in seconds; `rtt_s` None when unmeasured."""
+
+    node: str
+    short: str
+    role: Role
+    liveness: Liveness
+    last_seen_s: float
+    version: str
+    me: bool = False
+    addresses: tuple[str, ...] = ()
+    rtt_s: float | None = None
+    model: str | None = None
+    fingerprint: str | None = None
+    contract: Contract | None = None
+    slice: Slice | None = None
+    state: HoldState | None = None
+    capacity: int = 0
+    sessions: int = 0
+    kv_used: int = 0
+    kv_budget: int = 0
+    tokens_per_s: float = 0.0
+
+
+class ModelView(msgspec.Struct, frozen=True, kw_only=True):
+    """Coverage of one model.
+
+    `replicas` counts ready live Hosts per layer; `missing` are the ranges no such Host holds.
+    """
+
+    id: str
+    fingerprint: str
+    contract: Contract
+    layers: int
+    context: int
+    state: CoverageState
+    servable: bool
+    missing: tuple[Slice, ...]
+    replicas: tuple[int, ...]
+    min_replicas: int
+    target_replicas: int
+    hosts: int
+
+
+class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
+    """All of the network that one node knows. `taken_at` is Unix time in seconds."""
+
+    taken_at: float
+    me: str | None
+    nodes: tuple[NodeView, ...]
+    models: tuple[ModelView, ...]
+
+
+class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """What the node's owner sees of the machine and the process.
+
+    Percent 0..100, sizes in bytes, rates per second. `stage` tells in words what the host is
+    doing ("loading 40 %", "ready").
+    """
+
+    cpu_percent: float
+    cpu_count: int
+    memory_total: int
+    memory_available: int
+    process_rss: int
+    uptime_s: float
+    device: str = "cpu"
+    model: str | None = None
+    slice: Slice | None = None
+    stage: str = ""
+    weight_bytes: int = 0
+    kv_used: int = 0
+    kv_budget: int = 0
+    sessions: int = 0
+    tokens_per_s: float = 0.0
+    bytes_in_per_s: float = 0.0
+    bytes_out_per_s: float = 0.0
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened on the network. `at` is Unix time in seconds. Never a prompt."""
+
+    at: float
+    level: EventLevel
+    text: Annotated[str, msgspec.Meta(max_length=512)]
+
+
+class FeedUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """One tick of the owner's feed: the whole view, telemetry, and events since the last tick."""
+
+    view: NetworkView
+    telemetry: Telemetry | None
+    events: tuple[Event, ...] = ()
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Annotated[str, msgspec.Meta(max_length=1_000_000)]
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask for a generation. Exactly one of `messages` (through the chat template) and `raw`."""
+
+    model: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    messages: Annotated[tuple[ChatMessage, ...], msgspec.Meta(max_length=1024)] = ()
+    raw: Annotated[str, msgspec.Meta(max_length=1_000_000)] | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 512
+    sampling: SamplingParams = SamplingParams()
+    stop: Annotated[
+        tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=256)], ...],
+        msgspec.Meta(max_length=16),
+    ] = ()
+    ignore_eos: bool = False
+
+
+class RouteStep(msgspec.Struct, frozen=True):
+    """One Stage of the Route a generation took. `via` is "local", "direct" or "relay"."""
+
+    node: str
+    slice: Slice
+    via: Literal["local", "direct", "relay"] = "direct"
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Seconds to the first token, decode rate after it, and the whole."""
+
+    ttft_s: float
+    tokens_per_s: float
+    total_s: float
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag="text"):
+    """More text of the answer; whole characters only."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+
+
+class RouteChosen(msgspec.Struct, frozen=True, tag="route"):
+    """The Route was opened; tokens follow."""
+
+    route: tuple[RouteStep, ...]
+    prompt_tokens: int
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished", kw_only=True):
+    """The generation ended well (also when cancelled)."""
+
+    finish_reason: FinishReason
+    usage: Usage
+    timings: Timings
+    route: tuple[RouteStep, ...]
+    events: tuple[str, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The generation failed: what happened, what to do, and the exit code a command would have."""
+
+    message: str
+    exit_code: int
+
+
+GenerateEvent = RouteChosen | TextDelta | Finished | Failed

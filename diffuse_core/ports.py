@@ -1,0 +1,310 @@
+"""Ports: what the services need from the world. Adapters implement them, tests too.
+
+Arrays cross these borders as `Tensor` (raw little-endian bytes with a dtype and a shape), so that
+nothing above the executor imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from diffuse_core.domain.decoding import SamplingParams
+from diffuse_core.domain.slices import Slice
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.shapes import Contract, ModelShape
+    from diffuse_core.domain.view import ChatMessage, FeedUpdate, GenerateEvent, GenerateRequest
+
+TensorType = Literal["fp32", "bf16"]
+SessionId = bytes
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """Raw bytes of an array: little-endian, row-major; `len(data)` = product(shape) * item size."""
+
+    dtype: TensorType
+    shape: tuple[int, ...]
+    data: bytes | memoryview
+
+
+class Clock(Protocol):
+    """Time as an argument."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+        ...
+
+    def wall(self) -> float:
+        """Unix time in seconds."""
+        ...
+
+
+class Channel(Protocol):
+    """An authenticated, encrypted, ordered stream of frames between two nodes."""
+
+    @property
+    def remote(self) -> NodeId:
+        """Who is at the other end: proven by the handshake."""
+        ...
+
+    @property
+    def remote_address(self) -> str:
+        """HOST:PORT the bytes come from, as this machine sees it."""
+        ...
+
+    async def send(self, frame: bytes) -> None:
+        """Send one frame (at most codec.MAX_FRAME_BYTES). Raises ChannelClosed."""
+        ...
+
+    async def receive(self) -> bytes:
+        """The next frame. Raises ChannelClosed when the channel ended or misbehaved."""
+        ...
+
+    async def close(self) -> None:
+        """End it in an orderly way; idempotent; returns within a bounded time."""
+        ...
+
+
+class Listener(Protocol):
+    """A listening port."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT that is bound."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting and end what was accepted; idempotent."""
+        ...
+
+
+class Transport(Protocol):
+    """Makes channels."""
+
+    async def dial(self, address: str, expected: NodeId | None, timeout: float) -> Channel:  # noqa: ASYNC109
+        """Open a channel to HOST:PORT; `expected` is the id that must answer, when known.
+
+        Raises:
+            Unreachable: refused, silent past `timeout` seconds, not a Diffuse node, or another id.
+        """
+        ...
+
+    async def listen(
+        self, host: str, port: int, accept: Callable[[Channel], Awaitable[None]]
+    ) -> Listener:
+        """Accept channels; `accept` runs in a task per channel once both identities are proven.
+
+        Port 0 takes a free one. Raises UsageError when the port is taken or not ours to bind.
+        """
+        ...
+
+
+class StageStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One forward pass of one Session: `tokens` on a first Stage, else `hidden` (rows, width).
+
+    `position` is that of the first row, which must equal the rows the Session's cache holds.
+    `want_token` asks a last Stage to sample from the last row.
+    """
+
+    session: SessionId
+    part: Slice
+    position: int
+    tokens: tuple[int, ...] | None = None
+    hidden: Tensor | None = None
+    want_token: bool = False
+    sampling: SamplingParams = SamplingParams()
+
+
+class StageResult(msgspec.Struct, frozen=True):
+    """What a pass gave: hidden rows for the next Stage, or a token, or neither.
+
+    Neither comes from a last Stage of which no token was wanted. `seconds` is compute time.
+    """
+
+    hidden: Tensor | None
+    token: int | None
+    seconds: float
+
+
+class Executor(Protocol):
+    """A loaded Slice. Every method is called from the one executor thread."""
+
+    @property
+    def slice(self) -> Slice:
+        """The layers held."""
+        ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the tensors held."""
+        ...
+
+    def open(self, session: SessionId, part: Slice, budget: int) -> None:
+        """Start a Session through `part` (inside the slice) for at most `budget` positions."""
+        ...
+
+    def run(self, step: StageStep) -> StageResult:
+        """Run one pass. Raises Refused for a step that contradicts the Session or the Slice."""
+        ...
+
+    def crop(self, session: SessionId, length: int) -> None:
+        """Forget the Session's positions from `length` on."""
+        ...
+
+    def close(self, session: SessionId) -> None:
+        """Free the Session's cache; unknown ids are ignored."""
+        ...
+
+
+class ModelSource(Protocol):
+    """A model whose headers were read and checked. Reading it needs no torch."""
+
+    @property
+    def id(self) -> str:
+        """Its name on the network."""
+        ...
+
+    @property
+    def content(self) -> str:
+        """SHA-256 (hexadecimal) over what the weights are: never a path, never a time."""
+        ...
+
+    def shape(self, contract: Contract) -> ModelShape:
+        """Sizes under a contract, counted from the tensors' headers."""
+        ...
+
+    def bundle(self) -> bytes:
+        """The tokenizer bundle (see adapters.tokenizer.bundle), the same bytes on every host."""
+        ...
+
+
+Progress = Callable[[float], None]
+"""Told a fraction 0..1 as work goes on; may raise to cancel it."""
+
+
+class ModelStore(Protocol):
+    """Finds and opens models. Calls block; run them off the event loop."""
+
+    def open(self, model: str, progress: Progress) -> ModelSource:
+        """Resolve `model` (hub id, directory, GGUF path, `demo`).
+
+        Raises:
+            ModelUnknown: nothing of that name.
+            ModelUnusable: damaged, hostile or unsupported files.
+        """
+        ...
+
+
+class ExecutorLoader(Protocol):
+    """Turns a source into a loaded Slice; the only thing that makes torch load."""
+
+    def __call__(
+        self, source: ModelSource, part: Slice, contract: Contract, progress: Progress
+    ) -> Executor:
+        """Load `part`. Called on the executor thread."""
+        ...
+
+
+class TextStream(Protocol):
+    """Turns a stream of token ids into text, whole characters only, stop strings held back."""
+
+    def push(self, token: int) -> str:
+        """Text that became certain with this token, maybe empty."""
+        ...
+
+    def flush(self) -> str:
+        """What was still held back, at the end."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string was met; text from it on is dropped."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """A model's tokenizer and chat template, from its bundle."""
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Every id that ends a turn: union of config, generation config and tokenizer."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """Positions the model was made for."""
+        ...
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+        """Render the chat template, with the generation prompt, and encode it.
+
+        Raises:
+            UsageError: the model has no template, or the template refuses these messages.
+        """
+        ...
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Encode text as it stands, with the model's own leading tokens and no template."""
+        ...
+
+    def stream(self, stop: Sequence[str]) -> TextStream:
+        """A fresh stream that skips special tokens."""
+        ...
+
+
+class Storage(Protocol):
+    """Small named blobs that outlive the process. Names are plain file names."""
+
+    def read(self, name: str) -> bytes | None:
+        """The blob, or None."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace the blob atomically."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove it if there."""
+        ...
+
+
+class Hardware(Protocol):
+    """Figures of this machine and process."""
+
+    def available_memory(self) -> int:
+        """Bytes that could be taken now without swapping."""
+        ...
+
+    def sample(self) -> HardwareSample:
+        """Current figures."""
+        ...
+
+
+class HardwareSample(msgspec.Struct, frozen=True):
+    """Percent 0..100, bytes."""
+
+    cpu_percent: float
+    cpu_count: int
+    memory_total: int
+    memory_available: int
+    process_rss: int
+
+
+class Attachment(Protocol):
+    """A running node as its owner sees it: what the terminal app draws from."""
+
+    def updates(self) -> AsyncIterator[FeedUpdate]:
+        """About one update a second, ending with ChannelClosed when the node goes."""
+        ...
+
+    def generate(self, request: GenerateRequest) -> AsyncIterator[GenerateEvent]:
+        """Run a generation through the node; closing the iterator cancels it everywhere."""
+        ...
+
+    async def close(self) -> None:
+        """Detach; the node goes on."""
+        ...

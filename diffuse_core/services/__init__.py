@@ -1,0 +1,1 @@
+"""Services: asyncio over ports only."""

@@ -1,0 +1,1 @@
+"""The terminal app: draws NetworkViews, never touches the network itself."""

@@ -1,0 +1,1 @@
+"""Screens: arrangements of widgets."""
