@@ -24,7 +24,10 @@ SessionId = bytes
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """Raw bytes of an array: little-endian, row-major; `len(data)` = product(shape) * item size."""
+    """Raw bytes of an array: little-endian, row-major.
+
+    `len(data)` = product(shape) * item size.
+    """
 
     dtype: TensorType
     shape: tuple[int, ...]
@@ -178,7 +181,7 @@ class ModelSource(Protocol):
         ...
 
     def bundle(self) -> bytes:
-        """The tokenizer bundle (see adapters.tokenizer.bundle), the same bytes on every host."""
+        """The tokenizer bundle (see domain.bundle), the same bytes on every host."""
         ...
 
 
