@@ -18,7 +18,7 @@ Address = Annotated[str, msgspec.Meta(min_length=3, max_length=128)]
 ModelId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Digest32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
-Sequence = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 HoldState = Literal["claiming", "loading", "ready", "leaving"]
 Role = Literal["host", "client", "sentinel"]
 
