@@ -16,7 +16,13 @@ Diffuse itself, 130 an interruption.
 
 from __future__ import annotations
 
+from typing import Literal
+
 EXIT_INTERRUPTED = 130
+
+RefusalReason = Literal[
+    "busy", "memory", "model", "slice", "context", "invalid", "leaving", "lost", "owner"
+]
 
 
 class DiffuseError(Exception):
@@ -58,9 +64,13 @@ class ChannelClosed(Unreachable):
 
 
 class Refused(DiffuseError):
-    """A node declined the request and said why."""
+    """A node declined the request and said why; `reason` is the word for programs."""
 
     exit_code = 6
+
+    def __init__(self, message: str, reason: RefusalReason = "invalid") -> None:
+        super().__init__(message)
+        self.reason: RefusalReason = reason
 
 
 class StagesLost(DiffuseError):

@@ -16,6 +16,7 @@ from diffuse_core.domain.identity import WireNodeId
 from diffuse_core.domain.records import Address, Digest32, ModelId, Sequence, SignedRecord
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import FeedUpdate, GenerateEvent, GenerateRequest, Liveness
+from diffuse_core.errors import RefusalReason
 
 PROTOCOL_MAJOR = 1
 PROTOCOL_MINOR = 0
@@ -29,9 +30,6 @@ Nonce = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 WireSessionId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 Text = Annotated[str, msgspec.Meta(max_length=512)]
-RefusalReason = Literal[
-    "busy", "memory", "model", "slice", "context", "invalid", "leaving", "lost"
-]
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="t"):

@@ -1,0 +1,201 @@
+"""Links: open channels by node id, dialled once and shared by everything a node does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from diffuse_core.domain.codec import decode, encode
+from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.errors import ChannelClosed, Unreachable
+from diffuse_core.services.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.messages import AnyMessage
+    from diffuse_core.ports import Channel, Transport
+
+log = logging.getLogger(__name__)
+
+DIAL_TIMEOUT_S = 5.0
+MAX_LINKS = 512
+
+
+class Traffic:
+    """Bytes of frames sent and received, over all links."""
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+
+class Link:
+    """One open channel. Frames leave in the order of `send` calls."""
+
+    def __init__(self, channel: Channel, traffic: Traffic, *, dialled: bool) -> None:
+        self._traffic = traffic
+        self._channel = channel
+        self._order = asyncio.Lock()
+        self.remote = channel.remote
+        self.remote_address = channel.remote_address
+        self.dialled = dialled
+        self.closed = False
+        self.ended = asyncio.Event()
+
+    async def send(self, message: AnyMessage, body: bytes | memoryview = b"") -> None:
+        """Send one message; returns when the transport took it. Raises ChannelClosed."""
+        frame = encode(message, body)
+        async with self._order:
+            if self.closed:
+                raise ChannelClosed(f"the link to {short_text(self.remote)} is closed")
+            await self._channel.send(frame)
+        self._traffic.bytes_out += len(frame)
+
+    async def receive(self) -> tuple[AnyMessage | None, memoryview]:
+        """The next message and its body; None for a kind this version does not know."""
+        frame = await self._channel.receive()
+        self._traffic.bytes_in += len(frame)
+        return decode(frame)
+
+    async def close(self) -> None:
+        """End it; idempotent."""
+        self.closed = True
+        self.ended.set()
+        await self._channel.close()
+
+
+M = TypeVar("M")
+Handler = Callable[[Link, M, memoryview], Awaitable[None]]
+LinkEnded = Callable[[Link], None]
+
+
+class Links:
+    """The pool. Dispatches what arrives to the handler of its message type."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._tasks = TaskOwner("links")
+        self._open: dict[NodeId, list[Link]] = {}
+        self._dialling: dict[NodeId, asyncio.Future[Link]] = {}
+        self._handlers: dict[type, Handler[Any]] = {}
+        self._ended: list[LinkEnded] = []
+        self._met: list[Callable[[Link], None]] = []
+        self.traffic = Traffic()
+
+    def handle(self, kind: type[M], handler: Handler[M]) -> None:
+        """Send messages of `kind` to `handler`. It must not block: its link waits for it."""
+        self._handlers[kind] = handler
+
+    def on_ended(self, callback: LinkEnded) -> None:
+        """Call `callback` whenever a link ended."""
+        self._ended.append(callback)
+
+    def on_met(self, callback: Callable[[Link], None]) -> None:
+        """Call `callback` whenever a link opened, in either direction."""
+        self._met.append(callback)
+
+    async def accept(self, channel: Channel) -> None:
+        """Serve an inbound channel until it ends."""
+        if sum(map(len, self._open.values())) >= MAX_LINKS:
+            await channel.close()
+            return
+        await self._serve(Link(channel, self.traffic, dialled=False))
+
+    def find(self, node: NodeId) -> Link | None:
+        """An open link to `node`, if there is one."""
+        links = [link for link in self._open.get(node, ()) if not link.closed]
+        return links[-1] if links else None
+
+    async def dial(self, address: str, expected: NodeId | None = None) -> Link:
+        """Open a link to an address, whoever (or exactly who) answers there.
+
+        Raises:
+            Unreachable: as Transport.dial.
+        """
+        channel = await self._transport.dial(address, expected, DIAL_TIMEOUT_S)
+        link = Link(channel, self.traffic, dialled=True)
+        self._register(link)
+        if self._tasks.spawn(self._read(link), f"read {short_text(link.remote)}") is None:
+            await self._end(link)
+            raise Unreachable("this node is shutting down")
+        return link
+
+    async def to(self, node: NodeId, addresses: Iterable[str]) -> Link:
+        """An open link to `node`, dialling it at the first of `addresses` that answers.
+
+        Raises:
+            Unreachable: none answered as that node.
+        """
+        if (link := self.find(node)) is not None:
+            return link
+        waiting = self._dialling.get(node)
+        if waiting is None:
+            waiting = asyncio.get_running_loop().create_future()
+            # Nobody may be left to look at a failure; that is no fault.
+            waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._dialling[node] = waiting
+            work = self._dial_any(node, tuple(addresses), waiting)
+            if self._tasks.spawn(work, f"dial {short_text(node)}") is None:
+                self._dialling.pop(node, None)
+                raise Unreachable("this node is shutting down")
+        return await asyncio.shield(waiting)
+
+    async def _dial_any(
+        self, node: NodeId, addresses: tuple[str, ...], result: asyncio.Future[Link]
+    ) -> None:
+        problem = Unreachable(f"node {short_text(node)} advertises no address")
+        try:
+            for address in addresses:
+                try:
+                    result.set_result(await self.dial(address, node))
+                except Unreachable as error:
+                    problem = error
+                else:
+                    return
+            result.set_exception(problem)
+        finally:
+            self._dialling.pop(node, None)
+            result.cancel()
+
+    def _register(self, link: Link) -> None:
+        self._open.setdefault(link.remote, []).append(link)
+        for callback in self._met:
+            callback(link)
+
+    async def _serve(self, link: Link) -> None:
+        self._register(link)
+        await self._read(link)
+
+    async def _read(self, link: Link) -> None:
+        try:
+            while True:
+                message, body = await link.receive()
+                if message is None:
+                    continue
+                handler = self._handlers.get(type(message))
+                if handler is not None:
+                    await handler(link, message, body)
+        except ChannelClosed as error:
+            log.debug("link to %s ended: %s", short_text(link.remote), error)
+        finally:
+            await self._end(link)
+
+    async def _end(self, link: Link) -> None:
+        link.closed = True
+        mine = self._open.get(link.remote, [])
+        if link in mine:
+            mine.remove(link)
+            if not mine:
+                self._open.pop(link.remote, None)
+            for callback in self._ended:
+                callback(link)
+        with contextlib.suppress(ChannelClosed):
+            await link.close()
+
+    async def close(self) -> None:
+        """Close every link and end every task."""
+        links = [link for mine in self._open.values() for link in mine]
+        await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
+        await self._tasks.close()

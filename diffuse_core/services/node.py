@@ -1,0 +1,261 @@
+"""The node: listens, keeps links, and pumps the gossip state machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.gossip import Gossip, Member
+from diffuse_core.domain.identity import Identity, NodeId, short_text
+from diffuse_core.domain.messages import (
+    Ack,
+    GossipMessage,
+    Ping,
+    PingRequest,
+    Pull,
+    Push,
+)
+from diffuse_core.domain.observe import network_view
+from diffuse_core.domain.records import Holding, Load, Record, Role, record_node
+from diffuse_core.domain.view import Event, EventLevel, NetworkView
+from diffuse_core.errors import ChannelClosed, DiffuseError, Unreachable
+from diffuse_core.services.links import Link, Links
+from diffuse_core.services.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from diffuse_core.ports import Channel, Clock, Listener, Transport
+
+log = logging.getLogger(__name__)
+
+MAX_TICK_S = 1.0
+MAX_DELIVERIES = 128
+MAX_EVENTS = 256
+BOOTSTRAP_RETRY_S = (0.5, 15.0)
+
+
+class Node:
+    """One participant. Services add handlers to `links` and read `members()`."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        transport: Transport,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        role: Role,
+        version: str,
+        target_replicas: int = 2,
+    ) -> None:
+        self.identity = identity
+        self.id = identity.node
+        self.clock = clock
+        self.links = Links(transport)
+        self.tasks = TaskOwner("node")
+        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self.event_count = 0
+        self._target = target_replicas
+        self._transport = transport
+        self._rng = rng
+        self._role: Role = role
+        self._version = version
+        self._gossip = Gossip(identity, rng, boot_ms=int(clock.wall() * 1000))
+        self._deliveries = TaskOwner("deliver", MAX_DELIVERIES)
+        self._wake = asyncio.Event()
+        self._listener: Listener | None = None
+        self._addresses: tuple[str, ...] = ()
+        self._capacity = 0
+        self._holding: Holding | None = None
+        self._load = Load()
+        self.joined = asyncio.Event()
+        self.links.handle(Ping, self._on_gossip)
+        self.links.handle(Ack, self._on_gossip)
+        self.links.handle(PingRequest, self._on_gossip)
+        self.links.handle(Pull, self._on_gossip)
+        self.links.handle(Push, self._on_gossip)
+        self.links.on_met(self._on_met)
+
+    # --- life -------------------------------------------------------------------------
+
+    async def start(
+        self, host: str, port: int, bootstrap: Sequence[str], reachable_at: Sequence[str]
+    ) -> str:
+        """Listen, advertise and begin to gossip; returns the bound HOST:PORT.
+
+        `reachable_at` are the hosts (or HOST:PORTs) others can dial us at; a missing port is ours.
+
+        Raises:
+            UsageError: the port is taken, or not ours to bind.
+        """
+        self._listener = await self._transport.listen(host, port, self._accept)
+        bound = self._listener.address.rpartition(":")[2]
+        self._addresses = tuple(_with_port(place, bound) for place in reachable_at)
+        self._publish()
+        self.tasks.spawn(self._pump(), "gossip")
+        for address in bootstrap:
+            self.tasks.spawn(self._join(address), f"join {address}")
+        return self._listener.address
+
+    async def stop(self) -> None:
+        """Say goodbye, close everything, within a bounded time."""
+        self._gossip.leave(self.clock.monotonic())
+        await self._deliver_all(0.5)
+        if self._listener is not None:
+            await self._listener.close()
+        await self.tasks.close()
+        await self._deliveries.close()
+        await self.links.close()
+
+    async def _accept(self, channel: Channel) -> None:
+        await self.links.accept(channel)
+
+    async def _join(self, address: str) -> None:
+        """Dial a bootstrap address until it answers, and again whenever we are alone."""
+        pause = BOOTSTRAP_RETRY_S[0]
+        told = False
+        while True:
+            try:
+                link = await self.links.dial(address)
+            except Unreachable as error:
+                if not told:
+                    self.note("warning", f"bootstrap {address}: {error}; trying on")
+                    told = True
+                pause = min(pause * 2, BOOTSTRAP_RETRY_S[1])
+            else:
+                told, pause = False, BOOTSTRAP_RETRY_S[0]
+                self._gossip.pull_from(link.remote)
+                self._wake.set()
+                await link.ended.wait()
+            await asyncio.sleep(pause * (0.75 + self._rng.random() / 2))
+
+    # --- what this node says of itself ------------------------------------------------
+
+    def hold(self, holding: Holding | None) -> None:
+        """Publish what this node holds from now on."""
+        self._holding = holding
+        self._publish()
+
+    def report(self, load: Load) -> None:
+        """Publish how busy this node is."""
+        if load != self._load:
+            self._load = load
+            self._publish()
+
+    def offer(self, capacity: int) -> None:
+        """Set the bytes this node may hold; goes out with the next record."""
+        self._capacity = capacity
+
+    def _publish(self) -> None:
+        record = Record(
+            node=self.id,
+            sequence=0,
+            role=self._role,
+            version=self._version,
+            addresses=self._addresses,
+            capacity=self._capacity,
+            holding=self._holding,
+            load=self._load,
+        )
+        self._gossip.set_record(record, self.clock.monotonic())
+        self._wake.set()
+
+    def pull(self) -> None:
+        """Ask a few nodes for news at once, instead of waiting for the next round."""
+        alive = [record_node(m.record) for m in self.members() if m.liveness != "dead"]
+        others = [node for node in alive if node != self.id]
+        for node in self._rng.sample(others, min(3, len(others))):
+            self._gossip.pull_from(node)
+        self._wake.set()
+
+    # --- what it knows ----------------------------------------------------------------
+
+    def members(self) -> tuple[Member, ...]:
+        """All nodes known, this one included."""
+        return self._gossip.members(self.clock.monotonic())
+
+    def addresses(self, node: NodeId) -> tuple[str, ...]:
+        """Where `node` says it can be dialled."""
+        return self._gossip.addresses(node)
+
+    def suspect(self, node: NodeId) -> None:
+        """Tell the failure detector that `node` did not answer us."""
+        self._gossip.unreachable(node, self.clock.monotonic())
+        self._wake.set()
+
+    def view(self) -> NetworkView:
+        """The picture of the network as this node sees it."""
+        return network_view(
+            self.members(),
+            own=self.id,
+            now=self.clock.monotonic(),
+            wall=self.clock.wall(),
+            target_replicas=self._target,
+        )
+
+    def note(self, level: EventLevel, text: str) -> None:
+        """Record an event for the owner's screen, and the log."""
+        self.events.append(Event(self.clock.wall(), level, text[:512]))
+        self.event_count += 1
+        log.log(logging.WARNING if level in ("warning", "error") else logging.INFO, "%s", text)
+
+    # --- the pump ---------------------------------------------------------------------
+
+    def _on_met(self, link: Link) -> None:
+        self._gossip.met(link.remote, self.clock.monotonic())
+
+    async def _on_gossip(self, link: Link, message: GossipMessage, _body: memoryview) -> None:
+        self._gossip.receive(link.remote, message, self.clock.monotonic())
+        if isinstance(message, Push) and message.last:
+            self.joined.set()
+        self._wake.set()
+
+    async def _pump(self) -> None:
+        while True:
+            now = self.clock.monotonic()
+            self._gossip.tick(now)
+            self._flush()
+            for level, text in self._gossip.drain_events():
+                self.note(level, text)
+            wait = min(MAX_TICK_S, max(0.0, self._gossip.next_deadline() - self.clock.monotonic()))
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), wait + 0.001)
+            except TimeoutError:
+                continue
+
+    def _flush(self) -> list[asyncio.Task[None]]:
+        """Start delivering what the state machine wants sent."""
+        started = (
+            self._deliveries.spawn(self._deliver(node, message), short_text(node))
+            for node, message in self._gossip.drain()
+        )
+        return [task for task in started if task is not None]
+
+    async def _deliver_all(self, seconds: float) -> None:
+        tasks = self._flush()
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _deliver(self, node: NodeId, message: GossipMessage) -> None:
+        try:
+            link = await self.links.to(node, self._gossip.addresses(node))
+            await link.send(message)
+        except ChannelClosed:
+            return
+        except Unreachable as error:
+            log.debug("no way to %s: %s", short_text(node), error)
+            self.suspect(node)
+        except DiffuseError as error:
+            log.warning("gossip with %s failed: %s", short_text(node), error)
+
+
+def _with_port(place: str, port: str) -> str:
+    """Add our port to a bare host; brackets keep an IPv6 address apart from it."""
+    if place.count(":") > 1 and not place.startswith("["):
+        return f"[{place}]:{port}"
+    return place if place.rpartition("]")[2].count(":") else f"{place}:{port}"
