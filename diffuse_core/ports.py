@@ -185,6 +185,42 @@ class ModelSource(Protocol):
         ...
 
 
+class RawTensor(msgspec.Struct, frozen=True):
+    """One stored tensor, its codes already turned into numbers: little-endian, row-major.
+
+    `len(data)` = product(shape) * item size (4 for fp32, else 2).
+    """
+
+    dtype: Literal["fp32", "fp16", "bf16"]
+    shape: tuple[int, ...]
+    data: bytes | bytearray | memoryview
+
+
+class WeightSource(ModelSource, Protocol):
+    """A ModelSource whose tensors can be read, one at a time, in the whole model's naming.
+
+    Names are the parameter names of the `transformers` module, e.g.
+    `model.layers.7.mlp.up_proj.weight`, whatever the file calls them.
+    """
+
+    def config(self) -> dict[str, object]:
+        """The architecture's settings under `transformers`' names, checked and bounded."""
+        ...
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every tensor that can be read."""
+        ...
+
+    def read(self, name: str) -> RawTensor | None:
+        """Read one tensor from the file; None when the model has none of that name.
+
+        Raises:
+            ModelUnusable: the file changed or ended while it was read.
+        """
+        ...
+
+
 Progress = Callable[[float], None]
 """Told a fraction 0..1 as work goes on; may raise to cancel it."""
 
