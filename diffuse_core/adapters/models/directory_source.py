@@ -1,0 +1,186 @@
+"""A directory with `config.json` and safetensors as a source of weights."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+import msgspec
+
+from diffuse_core.adapters.models.model_config import clean_config, whole
+from diffuse_core.adapters.models.safetensors_header import read_safetensors_header
+from diffuse_core.adapters.models.shape_count import HEAD, check_complete, count_shape
+from diffuse_core.adapters.models.stored_tensor import (
+    StoredTensor,
+    content_digest,
+    network_id,
+    read_range,
+)
+from diffuse_core.domain.bundle import encode_bundle
+from diffuse_core.errors import ModelUnusable
+from diffuse_core.ports import RawTensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from diffuse_core.domain.shapes import Contract, ModelShape
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+MAX_CONFIG_BYTES = 2**20
+MAX_INDEX_BYTES = 32 * 2**20
+MAX_FILES = 1024
+
+_DTYPES: dict[str, Literal["fp32", "fp16", "bf16"]] = {
+    "F32": "fp32",
+    "F16": "fp16",
+    "BF16": "bf16",
+}
+_FileName = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*\.safetensors$", max_length=255)
+]
+
+
+_T = TypeVar("_T")
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, _FileName]
+
+
+_config_decoder = msgspec.json.Decoder(dict[str, object])
+_index_decoder = msgspec.json.Decoder(_Index)
+
+
+class DirectorySource:
+    """Implements ports.WeightSource. Holds the table of tensors, never their numbers."""
+
+    def __init__(self, directory: Path, name: str | None = None) -> None:
+        """Read and check the headers; `name` is the id on the network, else the directory's name.
+
+        Raises:
+            ModelUnusable: incomplete, damaged, hostile or of an unproven architecture.
+        """
+        self._directory = directory
+        self._id = name or network_id(directory.absolute())
+        where = str(directory / CONFIG)
+        decoded = _read_json(directory / CONFIG, MAX_CONFIG_BYTES, _config_decoder)
+        self._config = clean_config(decoded, where)
+        self._tensors = _read_tensors(directory)
+        check_complete(self._config, self._tensors, str(directory))
+
+    @property
+    def id(self) -> str:
+        """Its name on the network."""
+        return self._id
+
+    @cached_property
+    def content(self) -> str:
+        """SHA-256 over what the weights are."""
+        return content_digest(self._config, self._tensors.values())
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every tensor that can be read."""
+        return frozenset(self._tensors)
+
+    def config(self) -> dict[str, object]:
+        """The architecture's settings under `transformers`' names."""
+        return dict(self._config)
+
+    def shape(self, contract: Contract) -> ModelShape:
+        """Sizes under a contract."""
+        return count_shape(self._config, self._tensors, contract)
+
+    def bundle(self) -> bytes:
+        """The tokenizer bundle, made from the files beside the weights."""
+        return self._bundle
+
+    def read(self, name: str) -> RawTensor | None:
+        """Read one tensor as it is stored.
+
+        Raises:
+            ModelUnusable: the file changed or ended while it was read.
+        """
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            return None
+        data = bytearray(tensor.size)
+        read_range(tensor, 0, memoryview(data))
+        return RawTensor(_DTYPES[tensor.kind], tensor.shape, data)
+
+    @cached_property
+    def _bundle(self) -> bytes:
+        from diffuse_core.adapters.models.bundle_files import directory_bundle
+
+        context = whole(self._config, "max_position_embeddings")
+        return encode_bundle(directory_bundle(self._directory, context))
+
+
+def _read_json(path: Path, limit: int, decoder: msgspec.json.Decoder[_T]) -> _T:
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise ModelUnusable(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > limit:
+        raise ModelUnusable(f"{path} is larger than {limit} bytes, which no such file is")
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ModelUnusable(f"{path} is malformed: {error}; download it again") from error
+
+
+def _read_tensors(directory: Path) -> dict[str, StoredTensor]:
+    index = directory / INDEX
+    if index.exists():
+        tensors = _indexed(directory, _read_json(index, MAX_INDEX_BYTES, _index_decoder))
+    else:
+        tensors = read_safetensors_header(_only_file(directory))
+    if "model.embed_tokens.weight" in tensors:
+        return {name: tensor for name, tensor in tensors.items() if _counts(name)}
+    raise ModelUnusable(
+        f"{directory} has no tensor model.embed_tokens.weight; it is no complete "
+        "text-generating model"
+    )
+
+
+def _counts(name: str) -> bool:
+    # Old files store the rotary frequencies, which follow from the configuration.
+    return name == HEAD or (name.startswith("model.") and not name.endswith("rotary_emb.inv_freq"))
+
+
+def _indexed(directory: Path, index: _Index) -> dict[str, StoredTensor]:
+    files = sorted(set(index.weight_map.values()))
+    if len(files) > MAX_FILES:
+        raise ModelUnusable(f"{directory / INDEX} names more than {MAX_FILES} files")
+    missing = [file for file in files if not (directory / file).is_file()]
+    if missing:
+        raise ModelUnusable(
+            f"{directory} lacks {', '.join(missing[:3])}, which its index names "
+            f"({len(missing)} of {len(files)} files missing); download the model again"
+        )
+    tables = {file: read_safetensors_header(directory / file) for file in files}
+    tensors: dict[str, StoredTensor] = {}
+    for name, file in index.weight_map.items():
+        tensor = tables[file].get(name)
+        if tensor is None:
+            raise ModelUnusable(
+                f"{directory / file} has no tensor {name}, though the index says so; "
+                "download the model again"
+            )
+        tensors[name] = tensor
+    return tensors
+
+
+def _only_file(directory: Path) -> Path:
+    if (directory / SINGLE).exists():
+        return directory / SINGLE
+    files = sorted(directory.glob("*.safetensors"))
+    if len(files) == 1:
+        return files[0]
+    raise ModelUnusable(
+        f"{directory} has {len(files)} safetensors files and neither {SINGLE} nor {INDEX}; "
+        "download the model again with all its files"
+    )

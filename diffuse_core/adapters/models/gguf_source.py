@@ -1,0 +1,148 @@
+"""A GGUF file as a source of weights."""
+
+from __future__ import annotations
+
+import struct
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from diffuse_core.adapters.models.gguf_config import (
+    ROPE_FACTORS,
+    config_from_gguf,
+    parameter_name,
+)
+from diffuse_core.adapters.models.gguf_header import GgufHeader, GgufTensor, read_gguf_header
+from diffuse_core.adapters.models.model_config import whole
+from diffuse_core.adapters.models.shape_count import check_complete, count_shape
+from diffuse_core.adapters.models.stored_tensor import (
+    StoredTensor,
+    content_digest,
+    network_id,
+    read_range,
+)
+from diffuse_core.domain.bundle import encode_bundle
+from diffuse_core.errors import ModelUnusable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from diffuse_core.domain.shapes import Contract, ModelShape
+    from diffuse_core.ports import RawTensor
+
+_MAX_ROPE_FACTORS = 8192
+
+
+class GgufSource:
+    """Implements ports.WeightSource. Holds the table of tensors, never their numbers."""
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        """Read and check the header; `name` is the id on the network, else the file's name.
+
+        Raises:
+            ModelUnusable: damaged, truncated, hostile or of an unproven architecture.
+        """
+        self._path = path
+        self._id = name or network_id(path)
+        header = read_gguf_header(path)
+        shapes = {tensor.name: tensor.shape for tensor in header.tensors.values()}
+        factors = _rope_factors(header, path)
+        self._config = config_from_gguf(header.metadata, shapes, factors, str(path))
+        self._permuted = header.metadata["general.architecture"] == "llama"
+        stored = (_stored(tensor, path) for tensor in header.tensors.values())
+        self._tensors = {tensor.name: tensor for tensor in stored if tensor is not None}
+        check_complete(self._config, self._tensors, str(path))
+        self._check_heads()
+
+    @property
+    def id(self) -> str:
+        """Its name on the network."""
+        return self._id
+
+    @cached_property
+    def content(self) -> str:
+        """SHA-256 over what the weights are."""
+        return content_digest(self._config, self._tensors.values())
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every tensor that can be read."""
+        return frozenset(self._tensors)
+
+    def config(self) -> dict[str, object]:
+        """The architecture's settings under `transformers`' names."""
+        return dict(self._config)
+
+    def shape(self, contract: Contract) -> ModelShape:
+        """Sizes under a contract."""
+        return count_shape(self._config, self._tensors, contract)
+
+    def bundle(self) -> bytes:
+        """The tokenizer bundle, made from the file's own key-values."""
+        return self._bundle
+
+    def read(self, name: str) -> RawTensor | None:
+        """Read one tensor, its codes turned into fp32.
+
+        Raises:
+            ModelUnusable: the file changed or ended while it was read.
+        """
+        # numpy and gguf are not needed to look at a model, only to read its numbers.
+        from diffuse_core.adapters.models.gguf_codes import read_numbers, unpermute_heads
+
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            return None
+        raw = read_numbers(tensor)
+        heads = self._heads_of(name)
+        return unpermute_heads(raw, heads) if heads else raw
+
+    @cached_property
+    def _bundle(self) -> bytes:
+        from diffuse_core.adapters.models.gguf_tokenizer import gguf_bundle
+
+        # Read again rather than kept: the vocabulary would take tens of MB for ever.
+        metadata = read_gguf_header(self._path).metadata
+        context = whole(self._config, "max_position_embeddings")
+        return encode_bundle(gguf_bundle(metadata, context))
+
+    def _heads_of(self, name: str) -> int:
+        """How many heads' rows to put back in order; 0 for tensors that are in order."""
+        if not self._permuted:
+            return 0
+        if ".self_attn.q_proj." in name:
+            return whole(self._config, "num_attention_heads")
+        if ".self_attn.k_proj." in name:
+            return whole(self._config, "num_key_value_heads")
+        return 0
+
+    def _check_heads(self) -> None:
+        for name, tensor in self._tensors.items():
+            heads = self._heads_of(name)
+            if heads and tensor.shape[0] % (2 * heads):
+                raise ModelUnusable(
+                    f"{self._path}: tensor {tensor.label} has {tensor.shape[0]} rows, which are "
+                    f"not {heads} heads; the file is damaged: download it again"
+                )
+
+
+def _stored(tensor: GgufTensor, path: Path) -> StoredTensor | None:
+    name = parameter_name(tensor.name)
+    if name is None:
+        return None
+    return StoredTensor(
+        name, tensor.name, tensor.kind, tensor.shape, str(path), tensor.offset, tensor.size
+    )
+
+
+def _rope_factors(header: GgufHeader, path: Path) -> tuple[float, ...] | None:
+    tensor = header.tensors.get(ROPE_FACTORS)
+    if tensor is None:
+        return None
+    if tensor.kind != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > _MAX_ROPE_FACTORS:
+        raise ModelUnusable(f"{path}: tensor {ROPE_FACTORS} is not a short row of F32 numbers")
+    data = bytearray(tensor.size)
+    place = StoredTensor(
+        tensor.name, tensor.name, "F32", tensor.shape, str(path), tensor.offset, tensor.size
+    )
+    read_range(place, 0, memoryview(data))
+    return struct.unpack(f"<{tensor.shape[0]}f", data)

@@ -1,0 +1,95 @@
+"""Finding and opening models on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diffuse_core.adapters.models.directory_source import CONFIG, DirectorySource
+from diffuse_core.adapters.models.gguf_header import is_gguf
+from diffuse_core.adapters.models.gguf_source import GgufSource
+from diffuse_core.errors import ModelUnknown, ModelUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.ports import Progress, WeightSource
+
+DEMO = "demo"
+DEMO_ID = "smollm2-135m-instruct"
+
+_ACCEPTED = (
+    "give a directory with config.json and *.safetensors, the path of a .gguf file, "
+    f"or the word {DEMO}"
+)
+_UNSAFE = (".bin", ".pt", ".pth", ".ckpt")
+
+
+class FileModelStore:
+    """Implements ports.ModelStore for files on this machine and the demo model."""
+
+    def __init__(self, demo: Callable[[Progress], Path]) -> None:
+        """`demo` gets the demo model, downloading it if need be, and returns its GGUF file."""
+        self._demo = demo
+
+    def open(self, model: str, progress: Progress) -> WeightSource:
+        """Resolve a directory, a GGUF path, or `demo`; blocks.
+
+        Raises:
+            ModelUnknown: nothing of that name.
+            ModelUnusable: damaged, hostile or unsupported files.
+        """
+        if model == DEMO:
+            return GgufSource(self._demo(progress), DEMO_ID)
+        try:
+            path = Path(model).expanduser()
+            if path.is_dir():
+                return _open_directory(path)
+            if path.is_file():
+                return _open_file(path)
+            exists = path.exists()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ModelUnknown(f"no model {_shown(model)}: {error}; {_ACCEPTED}") from error
+        if exists:
+            raise ModelUnusable(f"{model} is neither a file nor a directory; {_ACCEPTED}")
+        raise ModelUnknown(
+            f"no model {_shown(model)}: {_shown(str(path))} is no file or directory here, and "
+            f"models of the hub cannot be fetched yet; {_ACCEPTED}"
+        )
+
+
+def _shown(text: str) -> str:
+    return repr(text[:200])
+
+
+def _open_file(path: Path) -> WeightSource:
+    if path.suffix.lower() == ".gguf" or is_gguf(path):
+        return GgufSource(path)
+    if path.suffix.lower() in _UNSAFE:
+        raise ModelUnusable(_pickled(path, path.name))
+    if path.suffix == ".safetensors":
+        raise ModelUnusable(f"{path} is one file of a model; give its directory: {path.parent}")
+    raise ModelUnusable(f"{path} is no model (not a GGUF file); {_ACCEPTED}")
+
+
+def _pickled(path: Path, name: str) -> str:
+    return (
+        f"{path} has its weights as {name}, a pickle, which can run code and is never "
+        "loaded; convert the model to safetensors or GGUF"
+    )
+
+
+def _open_directory(path: Path) -> WeightSource:
+    names = sorted(entry.name for entry in os.scandir(path))
+    suffixes = {Path(name).suffix.lower() for name in names}
+    if CONFIG in names and ".safetensors" in suffixes:
+        return DirectorySource(path)
+    for name in names:
+        if Path(name).suffix.lower() == ".gguf":
+            raise ModelUnusable(f"{path} is a directory with GGUF files; give one: {path / name}")
+    for name in names:
+        if Path(name).suffix.lower() in _UNSAFE:
+            raise ModelUnusable(_pickled(path, name))
+    lacking = "no *.safetensors" if CONFIG in names else f"no {CONFIG}"
+    raise ModelUnusable(f"{path} is no model: it has {lacking}; {_ACCEPTED}")

@@ -1,0 +1,97 @@
+"""Where the tensors of a model lie in its files, and what all of them together are.
+
+Reads are positioned reads of exactly one tensor's bytes: what a Slice does not need is never
+touched, and no mapping keeps pages of it in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from diffuse_core.errors import ModelUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SAMPLE_BYTES = 64
+
+
+class StoredTensor(msgspec.Struct, frozen=True):
+    """A tensor in a file. `name` is that of the `transformers` parameter; `kind` the encoding.
+
+    `label` is what the file calls it, for errors.
+    """
+
+    name: str
+    label: str
+    kind: str
+    shape: tuple[int, ...]
+    path: str
+    offset: int
+    size: int
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers it holds."""
+        product = 1
+        for side in self.shape:
+            product *= side
+        return product
+
+
+def read_range(tensor: StoredTensor, start: int, target: memoryview) -> None:
+    """Fill `target` with the tensor's bytes from `start` (relative to the tensor) on.
+
+    Raises:
+        ModelUnusable: the file cannot be read, or ends early: it changed since it was opened.
+    """
+    try:
+        with Path(tensor.path).open("rb", buffering=0) as file:
+            file.seek(tensor.offset + start)
+            done = 0
+            while done < len(target):
+                count = file.readinto(target[done:])
+                if not count:
+                    raise ModelUnusable(
+                        f"{tensor.path} ended while tensor {tensor.label} was read: the file "
+                        "changed; check it, or download it again"
+                    )
+                done += count
+    except OSError as error:
+        raise ModelUnusable(f"{tensor.path} cannot be read: {error.strerror}") from error
+
+
+def content_digest(config: Mapping[str, object], tensors: Iterable[StoredTensor]) -> str:
+    """SHA-256 (hexadecimal) of what the weights are.
+
+    Covers the settings, every tensor's name, encoding and shape, and SAMPLE_BYTES of it from
+    the start, the middle and the end. It does not depend on where the files lie or how the
+    tensors are spread over them. A change outside the samples is not seen: this tells models
+    apart, it is no checksum of a download.
+
+    Raises:
+        ModelUnusable: a file cannot be read.
+    """
+    ordered = sorted(tensors, key=lambda tensor: tensor.name)
+    head = msgspec.json.encode(
+        [dict(config), [[t.name, t.kind, t.shape] for t in ordered]], order="deterministic"
+    )
+    digest = hashlib.sha256(b"diffuse model 1\x00" + head)
+    for tensor in ordered:
+        length = min(SAMPLE_BYTES, tensor.size)
+        sample = bytearray(length)
+        for start in (0, (tensor.size - length) // 2, tensor.size - length):
+            read_range(tensor, start, memoryview(sample))
+            digest.update(sample)
+    return digest.hexdigest()
+
+
+def network_id(path: Path) -> str:
+    """A model's name on the network from its file or directory: printable, at most 128."""
+    stem = path.name.removesuffix(".gguf")
+    text = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem)
+    return text.strip("-")[:128] or "model"
