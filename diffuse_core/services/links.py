@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.errors import ChannelClosed, Unreachable
+from diffuse_core.services.loopback import loopback
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ LinkEnded = Callable[[Link], None]
 class Links:
     """The pool. Dispatches what arrives to the handler of its message type."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, own: NodeId | None = None) -> None:
         self._transport = transport
+        self._own = own
         self._tasks = TaskOwner("links")
         self._open: dict[NodeId, list[Link]] = {}
         self._dialling: dict[NodeId, asyncio.Future[Link]] = {}
@@ -130,6 +132,8 @@ class Links:
         """
         if (link := self.find(node)) is not None:
             return link
+        if node == self._own:
+            return self._to_self(node)
         waiting = self._dialling.get(node)
         if waiting is None:
             waiting = asyncio.get_running_loop().create_future()
@@ -141,6 +145,15 @@ class Links:
                 self._dialling.pop(node, None)
                 raise Unreachable("this node is shutting down")
         return await asyncio.shield(waiting)
+
+    def _to_self(self, own: NodeId) -> Link:
+        near, far = loopback(own)
+        # The near end is registered last, so that `find` gives it and not the far one.
+        for channel in (far, near):
+            link = Link(channel, self.traffic, dialled=channel is near)
+            self._open.setdefault(own, []).append(link)
+            self._tasks.spawn(self._read(link), "read local")
+        return self._open[own][-1]
 
     async def _dial_any(
         self, node: NodeId, addresses: tuple[str, ...], result: asyncio.Future[Link]

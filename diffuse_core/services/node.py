@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.gossip import Gossip, Member
+from diffuse_core.domain.gossip import Gossip
 from diffuse_core.domain.identity import Identity, NodeId, short_text
 from diffuse_core.domain.messages import (
     Ack,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
+    from diffuse_core.domain.members import Member
     from diffuse_core.ports import Channel, Clock, Listener, Transport
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Node:
         self.identity = identity
         self.id = identity.node
         self.clock = clock
-        self.links = Links(transport)
+        self.links = Links(transport, identity.node)
         self.tasks = TaskOwner("node")
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.event_count = 0

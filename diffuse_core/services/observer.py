@@ -17,7 +17,7 @@ from diffuse_core.services.links import Link, Links
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diffuse_core.domain.gossip import Member
+    from diffuse_core.domain.members import Member
     from diffuse_core.domain.records import SignedRecord
     from diffuse_core.domain.view import NetworkView
     from diffuse_core.ports import Clock, Transport
@@ -59,7 +59,7 @@ class Observer:
             except TimeoutError:
                 problems.append(f"{address} did not tell what it knows in {PULL_TIMEOUT_S:.0f} s")
                 continue
-            members = members_from_push(self._records, self._rumours)
+            members = members_from_push(self._records, self._rumours, self.clock.monotonic())
             self._members = {NodeId(member.record.node): member for member in members}
             return
         raise Unreachable(

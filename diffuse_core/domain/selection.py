@@ -1,0 +1,58 @@
+"""Which model of the network a name means, and whether it can be served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.coverage import missing_text
+from diffuse_core.errors import ModelIncomplete, ModelUnknown
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.view import ModelView, NetworkView
+
+DEMO_ALIAS = "demo"
+DEMO_MODEL_ID = "smollm2-135m-instruct"
+
+
+def network_id(name: str) -> str:
+    """The id that a model's short name stands for on the network."""
+    return DEMO_MODEL_ID if name == DEMO_ALIAS else name
+
+
+def find_model(view: NetworkView, name: str) -> ModelView:
+    """The model that `name` (an id, an alias, or `id@fingerprint-prefix`) means.
+
+    Of several with that id (other weights or contract), a servable one is preferred, then the one
+    with more hosts.
+
+    Raises:
+        ModelUnknown: nobody on the network holds such a model.
+    """
+    wanted, _, prefix = name.partition("@")
+    wanted = network_id(wanted).casefold()
+    found = [
+        model
+        for model in view.models
+        if model.id.casefold() == wanted and model.fingerprint.startswith(prefix)
+    ]
+    if not found:
+        known = ", ".join(sorted({model.id for model in view.models})) or "none yet"
+        raise ModelUnknown(
+            f"no node holds a model named {name!r}; models on this network: {known}. "
+            "Host it with `diffuse host --model ...`"
+        )
+    return max(found, key=lambda model: (model.servable, model.hosts, model.fingerprint))
+
+
+def require_servable(model: ModelView) -> ModelView:
+    """The model itself when every layer has a live, ready holder.
+
+    Raises:
+        ModelIncomplete: naming the ranges that nobody holds.
+    """
+    if model.missing:
+        raise ModelIncomplete(
+            f"{model.id} is incomplete: {missing_text(model.layers, model.missing)}. "
+            "Add a host with `diffuse host --model ...`, or wait for one to get ready"
+        )
+    return model

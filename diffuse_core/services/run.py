@@ -1,0 +1,209 @@
+"""One Session from the Client's side: opened on every Stage, tokens in, closed everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.domain.messages import (
+    MAX_ROWS,
+    CloseSession,
+    Credit,
+    ForwardTokens,
+    Hop,
+    OpenSession,
+    SessionFailed,
+    SessionOpened,
+    SessionRefused,
+    TokenDrawn,
+)
+from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, StagesLost, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diffuse_core.domain.decoding import DecodingParams
+    from diffuse_core.services.links import Link, Links
+
+CREDITS = 64
+OPEN_TIMEOUT_S = 20.0
+CLOSE_TIMEOUT_S = 2.0
+FIRST_TOKEN_S = 120.0
+FIRST_TOKEN_PER_ROW_S = 0.5
+NEXT_TOKEN_S = 60.0
+
+Answer = SessionOpened | SessionRefused | TokenDrawn | SessionFailed
+
+
+class StageBlamed(StagesLost):
+    """A stage failed or did not answer; `node` is the one to avoid from now on."""
+
+    def __init__(self, node: NodeId, message: str) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+class StageDeclined(Refused):
+    """A Stage refused the Session; `node` is the one to avoid for this generation."""
+
+    def __init__(self, node: NodeId, message: str, reason: RefusalReason) -> None:
+        super().__init__(message, reason)
+        self.node = node
+
+
+class SessionDesk:
+    """Hands what Stages answer to the run it belongs to."""
+
+    def __init__(self, links: Links) -> None:
+        self.links = links
+        self._runs: dict[bytes, ClientRun] = {}
+        links.handle(SessionOpened, self._on_answer)
+        links.handle(SessionRefused, self._on_answer)
+        links.handle(TokenDrawn, self._on_answer)
+        links.handle(SessionFailed, self._on_answer)
+        links.on_ended(self._on_ended)
+
+    def add(self, run: ClientRun) -> None:
+        """Deliver the answers of this run's Session to it."""
+        self._runs[run.session] = run
+
+    def remove(self, run: ClientRun) -> None:
+        """Stop delivering."""
+        self._runs.pop(run.session, None)
+
+    async def _on_answer(self, link: Link, message: Answer, _body: memoryview) -> None:
+        run = self._runs.get(message.session)
+        if run is not None and link in run.stages:
+            run.deliver(link, message)
+
+    def _on_ended(self, link: Link) -> None:
+        for run in self._runs.values():
+            if link in run.stages:
+                text = f"the link to stage {short_text(link.remote)} ended"
+                run.deliver(link, SessionFailed(run.session, link.remote, "lost", text))
+
+
+class ClientRun:
+    """A Session over a given Route."""
+
+    def __init__(self, desk: SessionDesk, route: Sequence[Hop]) -> None:
+        self._desk = desk
+        self.route = tuple(route)
+        self.session = secrets.token_bytes(16)
+        self.stages: list[Link] = []
+        self._answers: asyncio.Queue[tuple[Link, Answer]] = asyncio.Queue(2 * CREDITS + 256)
+        self._received = 0
+        self._granted = CREDITS
+        self._prompt = 0
+
+    def deliver(self, link: Link, answer: Answer) -> None:
+        """Queue an answer; a Stage that floods us loses the surplus, and with it the Session."""
+        with contextlib.suppress(asyncio.QueueFull):
+            self._answers.put_nowait((link, answer))
+
+    async def open(
+        self, model: str, fingerprint: str, budget: int, prompt: int, decoding: DecodingParams
+    ) -> None:
+        """Open the Session on every Stage at once.
+
+        Raises:
+            StageBlamed: a Stage could not be reached or did not answer.
+            StageDeclined: a Stage refused it.
+        """
+        self._prompt = prompt
+        links = await asyncio.gather(*map(self._dial, self.route), return_exceptions=True)
+        for link in links:
+            if isinstance(link, BaseException):
+                raise link
+            self.stages.append(link)
+        self._desk.add(self)
+        for index, link in enumerate(self.stages):
+            message = OpenSession(
+                self.session,
+                model,
+                fingerprint,
+                self.route,
+                index,
+                budget,
+                prompt,
+                decoding,
+                CREDITS,
+            )
+            await self._send(link, message)
+        waiting = set(self.stages)
+        try:
+            async with asyncio.timeout(OPEN_TIMEOUT_S):
+                while waiting:
+                    link, answer = await self._answers.get()
+                    self._raise_failure(link, answer)
+                    waiting.discard(link)
+        except TimeoutError:
+            late = next(iter(waiting))
+            raise StageBlamed(
+                late.remote, f"stage {short_text(late.remote)} did not open the session in time"
+            ) from None
+
+    async def _dial(self, hop: Hop) -> Link:
+        try:
+            return await self._desk.links.to(NodeId(hop.node), hop.addresses)
+        except Unreachable as error:
+            raise StageBlamed(NodeId(hop.node), str(error)) from error
+
+    async def _send(self, link: Link, message: OpenSession | ForwardTokens | Credit) -> None:
+        try:
+            await link.send(message)
+        except ChannelClosed as error:
+            raise StageBlamed(link.remote, str(error)) from error
+
+    def _raise_failure(self, link: Link, answer: Answer) -> None:
+        if isinstance(answer, SessionRefused):
+            text = f"host {short_text(link.remote)} declined: {answer.detail}"
+            raise StageDeclined(link.remote, text, answer.reason)
+        if isinstance(answer, SessionFailed):
+            raise StageBlamed(
+                NodeId(answer.node), f"stage {short_text(answer.node)} failed: {answer.detail}"
+            )
+
+    async def feed(self, tokens: Sequence[int]) -> None:
+        """Send the prompt to the first Stage."""
+        for at in range(0, len(tokens), MAX_ROWS):
+            part = tuple(tokens[at : at + MAX_ROWS])
+            last = at + MAX_ROWS >= len(tokens)
+            await self._send(
+                self.stages[0], ForwardTokens(self.session, at, part, want_token=last)
+            )
+
+    async def token(self) -> TokenDrawn:
+        """The next token.
+
+        Raises:
+            StageBlamed: a Stage failed, went away, broke the order, or sent nothing in time.
+        """
+        first = self._received == 0
+        limit = FIRST_TOKEN_S + FIRST_TOKEN_PER_ROW_S * self._prompt if first else NEXT_TOKEN_S
+        last = self.stages[-1]
+        try:
+            link, answer = await asyncio.wait_for(self._answers.get(), limit)
+        except TimeoutError:
+            raise StageBlamed(last.remote, f"no token came for {limit:.0f} s") from None
+        self._raise_failure(link, answer)
+        if not isinstance(answer, TokenDrawn) or link is not last:
+            raise StageBlamed(link.remote, f"stage {short_text(link.remote)} spoke out of turn")
+        if answer.position != self._prompt + self._received:
+            raise StageBlamed(link.remote, f"stage {short_text(link.remote)} lost its position")
+        self._received += 1
+        if answer.finish is None and self._granted - self._received <= CREDITS // 2:
+            self._granted += CREDITS // 2
+            await self._send(last, Credit(self.session, CREDITS // 2))
+        return answer
+
+    async def close(self) -> None:
+        """Free the Session on every Stage; bounded, and never raises."""
+        self._desk.remove(self)
+        closing = (link.send(CloseSession(self.session)) for link in self.stages)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await asyncio.gather(*closing, return_exceptions=True)
