@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
 import msgspec
@@ -56,7 +57,10 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A node's signed advertisement. `sequence` is boot milliseconds ‖ counter: later wins."""
+    """A node's signed advertisement. `sequence` is boot milliseconds ‖ counter: later wins.
+
+    `left` is the node's farewell: signed by itself, so it can be believed from anyone.
+    """
 
     node: WireNodeId
     sequence: Sequence
@@ -66,6 +70,7 @@ class Record(msgspec.Struct, frozen=True):
     capacity: Bytes = 0
     holding: Holding | None = None
     load: Load = Load()
+    left: bool = False
 
 
 class SignedRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -73,6 +78,11 @@ class SignedRecord(msgspec.Struct, frozen=True, array_like=True):
 
     payload: Annotated[bytes, msgspec.Meta(max_length=MAX_RECORD_BYTES)]
     signature: Signature
+
+
+def fingerprint(content: str, contract: Contract) -> str:
+    """What names a model on the network: its weights' content and how it computes."""
+    return hashlib.sha256(f"{content}/{contract}".encode()).hexdigest()
 
 
 def first_sequence(boot_ms: int) -> int:

@@ -1,0 +1,123 @@
+"""The attachment: the owner's end of the feed, used by the terminal app and by commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.messages import (
+    CancelGenerate,
+    Generate,
+    Generated,
+    NotAllowed,
+    StopNode,
+    Subscribe,
+    Update,
+)
+from diffuse_core.domain.view import Failed, FeedUpdate, Finished, GenerateEvent, GenerateRequest
+from diffuse_core.errors import ChannelClosed, Refused
+from diffuse_core.services.links import Link, Links
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from diffuse_core.ports import Transport
+
+QUEUE_UPDATES = 4
+QUEUE_EVENTS = 4096
+CANCEL_TIMEOUT_S = 1.0
+
+
+class NodeAttachment:
+    """A running node as its owner sees it; implements ports.Attachment."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._links = Links(transport)
+        self._link: Link | None = None
+        self._updates: asyncio.Queue[FeedUpdate | None] = asyncio.Queue(QUEUE_UPDATES)
+        self._answers: dict[int, asyncio.Queue[GenerateEvent]] = {}
+        self._ids = itertools.count(1)
+        self._refusal: str | None = None
+        self._links.handle(Update, self._on_update)
+        self._links.handle(Generated, self._on_generated)
+        self._links.handle(NotAllowed, self._on_refused)
+        self._links.on_ended(self._on_ended)
+
+    async def open(self, address: str) -> None:
+        """Dial the node.
+
+        Raises:
+            Unreachable: nothing there.
+        """
+        self._link = await self._links.dial(address)
+
+    def _open_link(self) -> Link:
+        if self._link is None or self._link.closed:
+            raise ChannelClosed("the node this was attached to is gone")
+        return self._link
+
+    async def updates(self) -> AsyncGenerator[FeedUpdate, None]:
+        """Updates, about one a second. Raises ChannelClosed when the node goes."""
+        await self._open_link().send(Subscribe())
+        while (update := await self._updates.get()) is not None:
+            yield update
+        if self._refusal is not None:
+            raise Refused(self._refusal, "owner")
+        raise ChannelClosed("the node this was attached to is gone")
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+        """Events of a generation; the last is Finished or Failed. Closing cancels it."""
+        link = self._open_link()
+        number = next(self._ids)
+        answers = self._answers[number] = asyncio.Queue(QUEUE_EVENTS)
+        over = False
+        try:
+            await link.send(Generate(number, request))
+            while not over:
+                event = await answers.get()
+                over = isinstance(event, Finished | Failed)
+                yield event
+        finally:
+            del self._answers[number]
+            if not over and not link.closed:
+                with contextlib.suppress(ChannelClosed, TimeoutError):
+                    async with asyncio.timeout(CANCEL_TIMEOUT_S):
+                        await link.send(CancelGenerate(number))
+
+    async def stop_node(self) -> None:
+        """Ask the node to shut down."""
+        await self._open_link().send(StopNode())
+
+    async def close(self) -> None:
+        """Detach; the node goes on."""
+        await self._links.close()
+
+    async def _on_update(self, _link: Link, message: Update, _body: memoryview) -> None:
+        if self._updates.full():  # A slow screen wants the newest, not all.
+            self._updates.get_nowait()
+        self._updates.put_nowait(message.feed)
+
+    async def _on_generated(self, link: Link, message: Generated, _body: memoryview) -> None:
+        answers = self._answers.get(message.request)
+        if answers is None:
+            return
+        if answers.full():
+            await link.send(CancelGenerate(message.request))
+            return
+        answers.put_nowait(message.event)
+
+    async def _on_refused(self, link: Link, message: NotAllowed, _body: memoryview) -> None:
+        self._refusal = message.detail
+        await link.close()
+
+    def _on_ended(self, _link: Link) -> None:
+        if self._updates.full():
+            self._updates.get_nowait()
+        self._updates.put_nowait(None)
+        failed = Failed("the node this was attached to is gone; start it again", 5)
+        for answers in self._answers.values():
+            if answers.full():
+                answers.get_nowait()
+            answers.put_nowait(failed)

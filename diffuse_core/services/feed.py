@@ -1,0 +1,182 @@
+"""The feed: what a node shows to its owner, and does for them. Nobody else is listened to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.domain.messages import (
+    CancelGenerate,
+    Generate,
+    Generated,
+    NotAllowed,
+    StopNode,
+    Subscribe,
+    Update,
+)
+from diffuse_core.domain.view import Event, Failed, FeedUpdate, Finished, Telemetry
+from diffuse_core.errors import ChannelClosed, DiffuseError
+from diffuse_core.services.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.ports import Hardware
+    from diffuse_core.services.client import ClientService
+    from diffuse_core.services.host import HostService
+    from diffuse_core.services.links import Link
+    from diffuse_core.services.node import Node
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+MAX_GENERATIONS = 16
+
+
+class FeedService:
+    """Serves the owner: updates, generations, stop."""
+
+    def __init__(
+        self,
+        node: Node,
+        hardware: Hardware,
+        client: ClientService,
+        owner: NodeId,
+        stop: Callable[[], None],
+        host: HostService | None = None,
+    ) -> None:
+        self._node = node
+        self._hardware = hardware
+        self._client = client
+        self._owner = owner
+        self._stop = stop
+        self._host = host
+        self._started = node.clock.monotonic()
+        self._tasks = TaskOwner("feed")
+        self._running: dict[tuple[Link, int], asyncio.Task[None]] = {}
+        self._streams: dict[Link, asyncio.Task[None]] = {}
+        self._last_traffic = (self._started, 0, 0)
+        links = node.links
+        links.handle(Subscribe, self._on_subscribe)
+        links.handle(Generate, self._on_generate)
+        links.handle(CancelGenerate, self._on_cancel)
+        links.handle(StopNode, self._on_stop)
+        links.on_ended(self._on_ended)
+
+    async def close(self) -> None:
+        """End all streams and generations."""
+        await self._tasks.close()
+
+    async def _allowed(self, link: Link) -> bool:
+        if link.remote == self._owner:
+            return True
+        log.warning("%s asked for what only the owner may", short_text(link.remote))
+        await link.send(NotAllowed("only this node's owner may ask that"))
+        return False
+
+    # --- updates ----------------------------------------------------------------------
+
+    async def _on_subscribe(self, link: Link, _message: Subscribe, _body: memoryview) -> None:
+        if not await self._allowed(link) or link in self._streams:
+            return
+        task = self._tasks.spawn(self._stream(link), "updates")
+        if task is not None:
+            self._streams[link] = task
+
+    async def _stream(self, link: Link) -> None:
+        seen = max(0, self._node.event_count - len(self._node.events))
+        try:
+            while True:
+                fresh = min(self._node.event_count - seen, len(self._node.events))
+                events = tuple(self._node.events)[-fresh:] if fresh else ()
+                seen = self._node.event_count
+                await link.send(Update(self.update(events)))
+                await asyncio.sleep(TICK_S)
+        except ChannelClosed:
+            return
+
+    def update(self, events: tuple[Event, ...] = ()) -> FeedUpdate:
+        """The picture of this moment."""
+        return FeedUpdate(view=self._node.view(), telemetry=self._telemetry(), events=events)
+
+    def _telemetry(self) -> Telemetry:
+        now = self._node.clock.monotonic()
+        sample = self._hardware.sample()
+        before, bytes_in, bytes_out = self._last_traffic
+        traffic = self._node.links.traffic
+        span = max(now - before, 0.001)
+        rates = (traffic.bytes_in - bytes_in) / span, (traffic.bytes_out - bytes_out) / span
+        self._last_traffic = (now, traffic.bytes_in, traffic.bytes_out)
+        host = self._host
+        stage = host.stage if host is not None else None
+        return Telemetry(
+            cpu_percent=sample.cpu_percent,
+            cpu_count=sample.cpu_count,
+            memory_total=sample.memory_total,
+            memory_available=sample.memory_available,
+            process_rss=sample.process_rss,
+            uptime_s=now - self._started,
+            model=host.model.id if host is not None and host.model is not None else None,
+            slice=host.slice if host is not None else None,
+            stage=host.phase_text() if host is not None else "holds no slice",
+            weight_bytes=stage.weight_bytes if stage is not None else 0,
+            kv_used=stage.kv_used if stage is not None else 0,
+            kv_budget=stage.kv_budget if stage is not None else 0,
+            sessions=stage.sessions if stage is not None else 0,
+            tokens_per_s=stage.meter.tokens_per_s() if stage is not None else 0.0,
+            bytes_in_per_s=round(rates[0], 1),
+            bytes_out_per_s=round(rates[1], 1),
+        )
+
+    # --- generations ------------------------------------------------------------------
+
+    async def _on_generate(self, link: Link, message: Generate, _body: memoryview) -> None:
+        if not await self._allowed(link):
+            return
+        key = (link, message.request)
+        if key in self._running or len(self._running) >= MAX_GENERATIONS:
+            refusal = Failed("too many generations run for you already; wait for one to end", 6)
+            await link.send(Generated(message.request, refusal))
+            return
+        task = self._tasks.spawn(self._generate(link, message), "generate")
+        if task is not None:
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+
+    async def _generate(self, link: Link, message: Generate) -> None:
+        try:
+            async with aclosing(self._client.generate(message.ask)) as events:
+                async for event in events:
+                    await link.send(Generated(message.request, event))
+                    if isinstance(event, Finished):
+                        return
+        except ChannelClosed as error:
+            if not link.closed:
+                await link.send(Generated(message.request, Failed(str(error), error.exit_code)))
+        except DiffuseError as error:
+            await link.send(Generated(message.request, Failed(str(error), error.exit_code)))
+        except Exception as error:
+            log.exception("a generation failed")
+            text = f"a defect of Diffuse stopped the generation: {type(error).__name__}"
+            await link.send(Generated(message.request, Failed(text, 1)))
+
+    async def _on_cancel(self, link: Link, message: CancelGenerate, _body: memoryview) -> None:
+        task = self._running.get((link, message.request))
+        if task is not None:
+            task.cancel()
+
+    async def _on_stop(self, link: Link, _message: StopNode, _body: memoryview) -> None:
+        if await self._allowed(link):
+            self._node.note("info", "stopped by its owner")
+            self._stop()
+
+    def _on_ended(self, link: Link) -> None:
+        stream = self._streams.pop(link, None)
+        if stream is not None:
+            stream.cancel()
+        for (owner, _), task in list(self._running.items()):
+            if owner is link:
+                task.cancel()

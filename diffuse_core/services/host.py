@@ -1,0 +1,234 @@
+"""The host: finds its Slice, loads it, serves it, and moves when it is needed elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.bundle import bundle_digest
+from diffuse_core.domain.coverage import models
+from diffuse_core.domain.records import Holding, HoldState, Load, ModelRef, fingerprint
+from diffuse_core.services.bundles import BundleShelf
+from diffuse_core.services.placement import Placement
+from diffuse_core.services.stage import StageService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.domain.planner import Plan
+    from diffuse_core.domain.shapes import Contract
+    from diffuse_core.domain.slices import Slice
+    from diffuse_core.ports import Executor, ExecutorLoader, Hardware, ModelSource, ModelStore
+    from diffuse_core.services.compute import ComputeThread
+    from diffuse_core.services.node import Node
+
+log = logging.getLogger(__name__)
+
+JOIN_WAIT_S = 6.0
+REPORT_S = 2.0
+GAP_PATIENCE = 3
+"""Reports in a row that must find the same better place before a Host moves: hysteresis."""
+DEFAULT_CONTRACT: Contract = "bf16"
+MEMORY_SHARE = 0.8
+PROCESS_RESERVE = 2**30
+"""Left to the interpreter, torch and the system when no --memory is given."""
+
+
+class Interrupted(Exception):  # noqa: N818
+    """Raised inside blocking work to end it early."""
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """What the user asked for. `memory` in bytes; None asks the machine."""
+
+    model: str
+    contract: Contract | None = None
+    memory: int | None = None
+    max_layers: int | None = None
+
+
+def default_capacity(available: int) -> int:
+    """Bytes of weights and KV to offer on a machine with `available` free bytes."""
+    return max(0, int((available - PROCESS_RESERVE) * MEMORY_SHARE))
+
+
+def choose_contract(source: ModelSource, known: tuple[ModelRef, ...]) -> Contract:
+    """The contract this model already has on the network, else the default.
+
+    Nodes with different contracts never share a Route, so joining what is there comes first.
+    """
+    here = {ref.fingerprint: ref.contract for ref in known}
+    for contract in ("bf16", "fp32", "int8", "int4"):
+        if fingerprint(source.content, contract) in here:
+            return contract
+    return DEFAULT_CONTRACT
+
+
+def reference(source: ModelSource, contract: Contract) -> ModelRef:
+    """How `source` under `contract` is named in records."""
+    return ModelRef(
+        id=source.id,
+        fingerprint=fingerprint(source.content, contract),
+        contract=contract,
+        shape=source.shape(contract),
+        bundle=bundle_digest(source.bundle()),
+    )
+
+
+class HostService:
+    """The life of a Host. `phase` and `progress` (0..1) tell where it is."""
+
+    def __init__(
+        self,
+        node: Node,
+        hardware: Hardware,
+        store: ModelStore,
+        load: ExecutorLoader,
+        compute: ComputeThread,
+        options: HostOptions,
+    ) -> None:
+        self._node = node
+        self._hardware = hardware
+        self._store = store
+        self._load = load
+        self._compute = compute
+        self._options = options
+        self._interrupted = False
+        self.phase = "starting"
+        self.progress = 0.0
+        self.model: ModelRef | None = None
+        self.slice: Slice | None = None
+        self.stage: StageService | None = None
+        self.load = Load()
+        self.ready = asyncio.Event()
+
+    async def run(self, *, alone: bool, warm: Callable[[], object] | None = None) -> None:
+        """Serve until cancelled. `alone` says that there is no bootstrap to wait for.
+
+        `warm` imports what loading will need, while claims settle.
+
+        Raises:
+            ModelUnknown, ModelUnusable: the model cannot be read.
+            UsageError: the memory cap is too small.
+        """
+        try:
+            self._enter("reading the model")
+            source = await asyncio.to_thread(self._store.open, self._options.model, self._tell)
+            if not alone:
+                await self._join()
+            self.model = await asyncio.to_thread(reference, source, self._contract(source))
+            capacity = self._options.memory
+            if capacity is None:
+                capacity = default_capacity(self._hardware.available_memory())
+            self._node.offer(capacity)
+            placement = Placement(self._node, self.model, capacity, self._options.max_layers)
+            placement.plan()
+            if warm is not None:
+                self._compute.post(warm)
+            while True:
+                self._enter("claiming a slice")
+                chosen = await placement.claim()
+                await self._serve(source, placement, chosen, capacity)
+        finally:
+            self._interrupted = True
+            if self.stage is not None:
+                await self.stage.close()
+
+    async def _join(self) -> None:
+        try:
+            await asyncio.wait_for(self._node.joined.wait(), JOIN_WAIT_S)
+        except TimeoutError:
+            self._node.note("warning", "no bootstrap node answered yet; going on alone")
+
+    def _contract(self, source: ModelSource) -> Contract:
+        if self._options.contract is not None:
+            return self._options.contract
+        return choose_contract(source, models(self._node.members()))
+
+    async def _serve(
+        self, source: ModelSource, placement: Placement, chosen: Plan, capacity: int
+    ) -> None:
+        """Load the chosen Slice and serve it, until another place is better."""
+        model = self._known_model()
+        self.slice = chosen.slice
+        self._node.note("info", f"takes layers {chosen.slice} of {model.id}: {chosen.reason}")
+        self._hold("loading")
+        self._enter(f"loading {chosen.slice}")
+        executor = await self._compute.run(
+            lambda: self._load(source, chosen.slice, model.contract, self._tell)
+        )
+        self.stage = self._open_stage(executor, model, capacity)
+        BundleShelf(self._node.links, source.bundle())
+        self._enter("ready")
+        self._hold("ready")
+        self._node.note("good", f"ready: layers {chosen.slice} of {model.shape.layers}")
+        self.ready.set()
+        await self._tend(placement)
+        await self._leave_slice()
+
+    def _open_stage(self, executor: Executor, model: ModelRef, capacity: int) -> StageService:
+        budget = max(
+            capacity - executor.weight_bytes, len(executor.slice) * model.shape.kv_reserve()
+        )
+        return StageService(
+            self._node.id,
+            self._node.links,
+            self._node.clock,
+            self._compute,
+            executor,
+            model,
+            budget,
+        )
+
+    async def _tend(self, placement: Placement) -> None:
+        """Report load; return when this Host should move to another Slice."""
+        turns = 0
+        while turns < GAP_PATIENCE:
+            await asyncio.sleep(REPORT_S)
+            if self.stage is not None:
+                self.load = Load(
+                    sessions=self.stage.sessions,
+                    kv_used=self.stage.kv_used,
+                    kv_budget=self.stage.kv_budget,
+                    tokens_per_s=self.stage.meter.tokens_per_s(),
+                    step_ms=self.stage.meter.step_ms(),
+                )
+                self._node.report(self.load)
+            turns = turns + 1 if placement.better() is not None else 0
+
+    async def _leave_slice(self) -> None:
+        self._node.note("info", f"leaves layers {self.slice} to fill a gap")
+        self.ready.clear()
+        self._hold("leaving")
+        if self.stage is not None:
+            await self.stage.close()
+        self.stage = None
+        self.slice = None
+
+    def _known_model(self) -> ModelRef:
+        if self.model is None:
+            raise RuntimeError("the model is read before anything is held")
+        return self.model
+
+    def _hold(self, state: HoldState) -> None:
+        if self.slice is not None:
+            self._node.hold(Holding(self._known_model(), self.slice, state))
+
+    def _enter(self, phase: str) -> None:
+        self.phase = phase
+        self.progress = 0.0
+        log.debug("host: %s", phase)
+
+    def _tell(self, fraction: float) -> None:
+        if self._interrupted:
+            raise Interrupted
+        self.progress = fraction
+
+    def phase_text(self) -> str:
+        """Where the host is, for people."""
+        if 0.0 < self.progress < 1.0:
+            return f"{self.phase}, {self.progress:.0%}"
+        return self.phase
