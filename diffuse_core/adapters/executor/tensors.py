@@ -1,0 +1,40 @@
+"""Between bytes and torch tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from diffuse_core.ports import RawTensor, Tensor, TensorType
+
+DTYPES: dict[TensorType, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_STORED: dict[str, torch.dtype] = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+
+
+def from_stored(raw: RawTensor, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of its own memory in `dtype`, with the numbers of `raw`."""
+    view = _over(raw.data, _STORED[raw.dtype]).view(raw.shape)
+    return torch.empty(raw.shape, dtype=dtype).copy_(view)
+
+
+def from_wire(tensor: Tensor) -> torch.Tensor:
+    """A tensor of its own, aligned memory with the numbers of a checked `tensor`."""
+    view = _over(tensor.data, DTYPES[tensor.dtype]).view(tensor.shape)
+    return torch.empty_like(view).copy_(view)
+
+
+def to_wire(tensor: torch.Tensor, dtype: TensorType) -> Tensor:
+    """The bytes of a tensor that has the type `dtype` already."""
+    # numpy knows no bfloat16: the bytes are taken through an integer of the same width.
+    plain = tensor.contiguous()
+    carrier = plain.view(torch.int16) if dtype == "bf16" else plain
+    return Tensor(dtype, tuple(tensor.shape), carrier.numpy().tobytes())
+
+
+def _over(data: bytes | bytearray | memoryview, dtype: torch.dtype) -> torch.Tensor:
+    view = memoryview(data)
+    # torch only takes writable memory; what arrives from the network may be read-only.
+    return torch.frombuffer(bytearray(view) if view.readonly else view, dtype=dtype)

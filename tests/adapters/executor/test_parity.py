@@ -1,0 +1,183 @@
+"""Splitting a model must not change what it says: token for token, against two references."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from diffuse_core.domain.slices import Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROMPT_LENGTHS = (1, 2, 7, 20)
+SPLITS = ((0, 3, 6), (0, 1, 5, 6), (0, 1, 2, 3, 4, 6))
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+MIXED = ["full_attention", "sliding_attention"] * 3
+
+MODELS = {
+    "llama": ("llama", {}),
+    "llama-tied": ("llama", {"tie_word_embeddings": True}),
+    "llama-biased": ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 16}),
+    "llama-llama3": ("llama", {"rope_parameters": LLAMA3}),
+    "llama-yarn": ("llama", {"rope_parameters": YARN}),
+    "llama-linear": ("llama", {"rope_parameters": LINEAR}),
+    "mistral": ("mistral", {"sliding_window": None}),
+    "mistral-window": ("mistral", {"sliding_window": 8, "tie_word_embeddings": True}),
+    "qwen2": ("qwen2", {}),
+    "qwen2-tied": ("qwen2", {"tie_word_embeddings": True}),
+    "qwen2-mixed": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 8, "layer_types": MIXED},
+    ),
+    "qwen2-upper-window": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 4},
+    ),
+    "qwen3": ("qwen3", {"head_dim": 16}),
+    "qwen3-tied": ("qwen3", {"head_dim": 8, "tie_word_embeddings": True}),
+}
+
+
+def prompts(vocab: int = 101) -> list[list[int]]:
+    rng = random.Random(7)
+    return [[rng.randrange(vocab) for _ in range(length)] for length in PROMPT_LENGTHS]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_slices_say_what_the_whole_and_transformers_say(
+    name: str, make_model: Callable, load: Callable, chain: type, reference: Callable
+) -> None:
+    kind, settings = MODELS[name]
+    directory, model = make_model(kind, **settings)
+    wanted = [reference(model, prompt, 12) for prompt in prompts()]
+    assert len({tuple(tokens) for tokens in wanted}) > 1
+    for borders in ((0, 6), *SPLITS):
+        executors = load(directory, borders)
+        for prompt, tokens in zip(prompts(), wanted, strict=True):
+            generation = chain(executors)
+            assert generation.generate(prompt, 12) == tokens, (borders, len(prompt))
+            generation.close()
+
+
+@pytest.mark.parametrize("borders", [(0, 5), (0, 2, 5), (0, 1, 3, 5), (0, 1, 2, 3, 4, 5)])
+def test_slices_agree_in_bf16(
+    borders: tuple[int, ...],
+    make_model: Callable,
+    load: Callable,
+    chain: type,
+    reference: Callable,
+) -> None:
+    directory, model = make_model("llama", layers=5, dtype=torch.bfloat16)
+    executors = load(directory, borders, "bf16")
+    for prompt in prompts():
+        generation = chain(executors)
+        assert generation.generate(prompt, 12) == reference(model, prompt, 12)
+        generation.close()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2-mixed", "mistral-window"])
+def test_hidden_states_are_bit_equal_to_those_of_a_whole_slice(
+    name: str, make_model: Callable, load: Callable, chain: type
+) -> None:
+    kind, settings = MODELS[name]
+    directory, model = make_model(kind, **settings)
+    body = load(directory, (0, 5))[0]
+    split = load(directory, (0, 2, 5))
+    prompt = prompts()[-1]
+    whole, parts = chain([body]), chain(split)
+    for tokens in (prompt, [3], [4, 5], [6]):
+        one = whole.step(tokens, want_token=False).hidden
+        other = parts.step(tokens, want_token=False).hidden
+        assert bytes(one.data) == bytes(other.data)
+        assert one.shape == (len(tokens), model.config.hidden_size)
+
+
+@pytest.mark.parametrize("name", ["llama-tied", "qwen2-mixed", "mistral-window"])
+def test_parts_of_larger_slices_make_a_route(
+    name: str, make_model: Callable, load: Callable, chain: type, reference: Callable
+) -> None:
+    kind, settings = MODELS[name]
+    directory, model = make_model(kind, **settings)
+    low, high = load(directory, (0, 4))[0], load(directory, (1, 6))[0]
+    for border in (1, 2, 3, 4):
+        for prompt in prompts():
+            generation = chain([low, high], parts=[Slice(0, border), Slice(border, 6)])
+            assert generation.generate(prompt, 10) == reference(model, prompt, 10)
+            generation.close()
+
+
+def test_one_host_may_be_two_stages_of_a_route(
+    make_model: Callable, load: Callable, chain: type, reference: Callable
+) -> None:
+    directory, model = make_model("llama")
+    whole, middle = load(directory, (0, 6))[0], load(directory, (2, 4))[0]
+    prompt = prompts()[2]
+    generation = chain([whole, middle], parts=[Slice(0, 2), Slice(2, 4)])
+    tail = chain([whole], b"t" * 16, parts=[Slice(4, 6)])
+    first = generation.step(prompt, want_token=False).hidden
+    assert tail.step(prompt, first).token == reference(model, prompt, 1)[0]
+
+
+def test_two_sessions_at_once_share_nothing(
+    make_model: Callable, load: Callable, chain: type, reference: Callable
+) -> None:
+    directory, model = make_model("llama")
+    executors = load(directory, (0, 2, 6))
+    first, second = prompts()[2], prompts()[3]
+    a, b = chain(executors, b"a" * 16), chain(executors, b"b" * 16)
+    drawn_a, drawn_b = [a.step(first).token], [b.step(second).token]
+    for _ in range(9):
+        drawn_a.append(a.step(drawn_a[-1:]).token)
+        drawn_b.append(b.step(drawn_b[-1:]).token)
+    a.close()
+    drawn_b.append(b.step(drawn_b[-1:]).token)
+    assert drawn_a == reference(model, first, 10)
+    assert drawn_b == reference(model, second, 11)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "mistral"])
+def test_cropped_rows_are_run_again_with_the_same_result(
+    name: str, make_model: Callable, load: Callable, chain: type, reference: Callable
+) -> None:
+    kind, settings = MODELS[name]
+    directory, model = make_model(kind, **settings)
+    executors = load(directory, (0, 3, 6))
+    prompt = prompts()[2]
+    wanted = reference(model, prompt, 8)
+    generation = chain(executors)
+    assert generation.generate(prompt, 8) == wanted
+    generation.crop(len(prompt) + 2)
+    assert [generation.step([wanted[2]]).token, generation.step([wanted[3]]).token] == wanted[3:5]
+    generation.crop(0)
+    assert generation.generate(prompt, 8) == wanted
+
+
+def test_a_prompt_in_chunks_says_the_same(
+    make_model: Callable, load: Callable, chain: type, reference: Callable
+) -> None:
+    directory, model = make_model("mistral", sliding_window=8)
+    prompt = prompts()[3]
+    for borders in ((0, 6), (0, 2, 6)):
+        generation = chain(load(directory, borders))
+        for start in (0, 6, 12):
+            result = generation.step(prompt[start : start + 6], want_token=False)
+            assert (result.hidden, result.token) == (None, None)
+        assert generation.generate(prompt[18:], 10) == reference(model, prompt, 10)

@@ -1,0 +1,187 @@
+"""Steps come from strangers: each wrong one is refused, and the Session goes on as it was."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diffuse_core.domain.slices import Slice
+from diffuse_core.errors import Refused
+from diffuse_core.ports import StageStep, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.adapters.executor.stage_executor import StageExecutor
+
+SESSION = b"s" * 16
+WIDTH = 32
+
+
+def hidden(rows: int = 2, value: float = 0.5, **changes: object) -> Tensor:
+    numbers = [value] * (rows * WIDTH)
+    fields = {
+        "dtype": "fp32",
+        "shape": (rows, WIDTH),
+        "data": struct.pack(f"<{len(numbers)}f", *numbers),
+    }
+    return Tensor(**{**fields, **changes})
+
+
+def step(part: Slice, **changes: object) -> StageStep:
+    return StageStep(**{"session": SESSION, "part": part, "position": 0, **changes})
+
+
+@pytest.fixture
+def first(make_model: Callable, load: Callable) -> StageExecutor:
+    """Holds 0:3 of 6, with a session of at most 10 positions that has 2 rows."""
+    executor = load(make_model("llama")[0], (0, 3))[0]
+    executor.open(SESSION, Slice(0, 3), 10)
+    executor.run(step(Slice(0, 3), tokens=(1, 2)))
+    return executor
+
+
+@pytest.fixture
+def last(make_model: Callable, load: Callable) -> StageExecutor:
+    """Holds 3:6 of 6, with a session of at most 10 positions that has no rows."""
+    executor = load(make_model("llama")[0], (3, 6))[0]
+    executor.open(SESSION, Slice(3, 6), 10)
+    return executor
+
+
+GOOD_FIRST = {"position": 2, "tokens": (5,)}
+WRONG_FIRST = {
+    "outside the model's vocabulary": {"position": 2, "tokens": (5, 101)},
+    "is outside": {"position": 2, "tokens": (-1,)},
+    "has no tokens": {"position": 2, "tokens": ()},
+    "takes token ids": {"position": 2, "hidden": hidden()},
+    "takes token ids, not": {"position": 2, "hidden": hidden(), "tokens": (5,)},
+    "starts at position 3": {"position": 3, "tokens": (5,)},
+    "starts at position 1": {"position": 1, "tokens": (5,)},
+    "starts at position -1": {"position": -1, "tokens": (5,)},
+    "pass the session's budget": {"position": 2, "tokens": (5,) * 9},
+    "the step says 0:2": {"position": 2, "tokens": (5,), "part": Slice(0, 2)},
+    "not the last stage": {"position": 2, "tokens": (5,), "want_token": True},
+    "no such session": {"position": 2, "tokens": (5,), "session": b"x" * 16},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_FIRST)
+def test_a_wrong_step_is_refused_and_changes_nothing(first: StageExecutor, message: str) -> None:
+    other = b"o" * 16
+    first.open(other, Slice(0, 3), 10)
+    first.run(step(Slice(0, 3), session=other, tokens=(1, 2)))
+    with pytest.raises(Refused, match=message):
+        first.run(step(**{"part": Slice(0, 3), **WRONG_FIRST[message]}))
+    again = first.run(step(Slice(0, 3), **GOOD_FIRST)).hidden
+    wanted = first.run(step(Slice(0, 3), session=other, **GOOD_FIRST)).hidden
+    assert bytes(again.data) == bytes(wanted.data)
+
+
+WRONG_LAST = {
+    "takes hidden states": {"tokens": (5,)},
+    "takes hidden states, not token": {"tokens": (5,), "hidden": hidden()},
+    "hidden states, not": {},
+    "are bf16": {"hidden": hidden(dtype="bf16")},
+    "this model's are": {"hidden": hidden(shape=(4, 16))},
+    "shape": {"hidden": hidden(shape=(1, 2, 32))},
+    r"shape \(0, 32\)": {"hidden": hidden(shape=(0, 32), data=b"")},
+    r"shape \(-2, 32\)": {"hidden": hidden(shape=(-2, 32))},
+    "bytes instead of": {"hidden": hidden(data=b"\0" * 255)},
+    "bytes instead of 2560": {"hidden": hidden(shape=(20, 32))},
+    "pass the session's budget": {"hidden": hidden(rows=11)},
+    "NaN or infinity": {"hidden": hidden(value=float("nan"))},
+    "NaN or infinity;": {"hidden": hidden(value=float("-inf"))},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_LAST)
+def test_wrong_hidden_states_are_refused_for_that_session_only(
+    last: StageExecutor, message: str
+) -> None:
+    with pytest.raises(Refused, match=message):
+        last.run(step(Slice(3, 6), want_token=True, **WRONG_LAST[message]))
+    assert last.run(step(Slice(3, 6), want_token=True, hidden=hidden())).token is not None
+
+
+def test_numbers_that_overflow_close_the_session(last: StageExecutor) -> None:
+    last.open(b"o" * 16, Slice(3, 6), 10)
+    head = last._weights["lm_head.weight"]
+    kept = head[0].clone()
+    head[0] = float("inf")
+    with pytest.raises(Refused, match="logits hold NaN or infinity; the session was closed"):
+        last.run(step(Slice(3, 6), want_token=True, hidden=hidden()))
+    head[0] = kept
+    with pytest.raises(Refused, match="no such session"):
+        last.run(step(Slice(3, 6), position=2, hidden=hidden()))
+    other = step(Slice(3, 6), session=b"o" * 16, want_token=True, hidden=hidden())
+    assert last.run(other).token is not None
+
+
+@pytest.mark.parametrize(
+    ("part", "budget", "message"),
+    [
+        (Slice(2, 4), 10, "not held here"),
+        (Slice(3, 6), 10, "not held here"),
+        (Slice(0, 3), 0, "positions were asked for"),
+        (Slice(0, 3), -5, "positions were asked for"),
+        (Slice(0, 3), 129, "context is 128"),
+    ],
+)
+def test_a_session_that_cannot_run_here_is_not_opened(
+    first: StageExecutor, part: Slice, budget: int, message: str
+) -> None:
+    with pytest.raises(Refused, match=message):
+        first.open(b"n" * 16, part, budget)
+
+
+def test_a_session_is_opened_once(first: StageExecutor) -> None:
+    with pytest.raises(Refused, match="already"):
+        first.open(SESSION, Slice(0, 3), 10)
+
+
+def test_closing_frees_the_cache_and_forgives_unknown_ids(first: StageExecutor) -> None:
+    first.close(b"u" * 16)
+    first.close(SESSION)
+    first.close(SESSION)
+    first.open(SESSION, Slice(0, 3), 10)
+    assert first.run(step(Slice(0, 3), tokens=(1,))).hidden.shape == (1, WIDTH)
+
+
+@pytest.mark.parametrize("length", [-1, 3])
+def test_a_crop_beyond_what_is_held_is_refused(first: StageExecutor, length: int) -> None:
+    with pytest.raises(Refused, match="has 2 rows"):
+        first.crop(SESSION, length)
+
+
+def test_rows_that_a_window_let_go_cannot_be_cropped_to(
+    make_model: Callable, load: Callable, chain: type
+) -> None:
+    executors = load(make_model("mistral", sliding_window=8)[0], (0, 3, 6))
+    generation = chain(executors)
+    generation.step(range(7))
+    generation.crop(5)
+    generation.step(range(6))
+    with pytest.raises(Refused, match="open a new session"):
+        generation.crop(10)
+    generation.crop(0)
+    assert generation.step([1, 2]).token is not None
+
+
+def test_many_different_parts_do_not_pile_up(make_model: Callable, load: Callable) -> None:
+    executor = load(make_model("llama")[0], (0, 6))[0]
+    parts = [Slice(a, b) for a in range(6) for b in range(a + 1, 7)]
+    for number, part in enumerate(parts):
+        executor.open(number.to_bytes(16, "big"), part, 4)
+        executor.close(number.to_bytes(16, "big"))
+    assert len(executor._parts) <= 9
+    assert executor.slice in executor._parts
+
+
+def test_read_only_bytes_from_the_network_are_taken(last: StageExecutor) -> None:
+    data = memoryview(bytes(hidden().data)).toreadonly()
+    one = last.run(step(Slice(3, 6), hidden=hidden(data=data), want_token=True))
+    assert isinstance(one.token, int)
+    assert one.seconds >= 0
