@@ -1,0 +1,202 @@
+"""The app: ties an Attachment to the screens. It draws nothing and computes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from diffuse_core.domain.view import Failed
+from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
+from diffuse_tui.presenter.banner import Link
+from diffuse_tui.screens.main import MainScreen
+from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
+from diffuse_tui.widgets.chat_pane import ChatPane
+from diffuse_tui.widgets.theme import THEME
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from textual.worker import Worker
+
+    from diffuse_core.domain.view import FeedUpdate, GenerateEvent
+    from diffuse_core.ports import Attachment
+
+RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Waits between attempts to attach; the last one repeats."""
+
+CLOSE_S = 1.5
+"""How long leaving may wait for the node to hear of it."""
+
+_SIGNALS = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": EXIT_INTERRUPTED}
+
+
+class DiffuseApp(App[None]):
+    """The terminal app over one node.
+
+    Args:
+        attach: Reaches the node; called after the first paint and again whenever the tie breaks.
+        model: Name or fingerprint to show; without it, the best to talk to.
+        title: What the top line says on the left.
+        retry: Seconds between attempts to attach.
+    """
+
+    CSS_PATH = "diffuse.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
+        Binding("ctrl+c", "interrupt", "Quit", show=False, system=True),
+        Binding("r", "retry", "Reconnect", show=False),
+    ]
+
+    def __init__(
+        self,
+        attach: Callable[[], Awaitable[Attachment]],
+        *,
+        model: str | None = None,
+        title: str = "Diffuse",
+        retry: Sequence[float] = RETRY_S,
+    ) -> None:
+        super().__init__()
+        self._reach = attach
+        self._main = MainScreen(title, model)
+        self._retry = tuple(retry)
+        self._retry_now = asyncio.Event()
+        self._attachment: Attachment | None = None
+        self._generation: Worker[None] | None = None
+        self._interrupted = False
+        self.title = title
+        self.animation_level = "none"
+        self.register_theme(THEME)
+        self.theme = THEME.name
+
+    def get_default_screen(self) -> MainScreen:
+        """The main screen is the only one that stays."""
+        return self._main
+
+    def on_mount(self) -> None:
+        """Leave orderly when told to, so that the terminal is given back."""
+        loop = asyncio.get_running_loop()
+        for name, code in _SIGNALS.items():
+            number = getattr(signal, name, None)
+            # Not on Windows, not outside the main thread: there the default must do.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                if number is not None:
+                    loop.add_signal_handler(number, self._leave, code)
+
+    def _leave(self, code: int) -> None:
+        self.exit(return_code=code)
+
+    def on_ready(self) -> None:
+        """The first frame is on the screen: now reach for the node."""
+        self.run_worker(self._follow(), group="feed", exclusive=True)
+
+    async def on_unmount(self) -> None:
+        """Detach, within bounds."""
+        await self._let_go()
+
+    # --- the feed ---------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        attempt = 0
+        while True:
+            self._retry_now.clear()
+            if attempt == 0:
+                self._tell(Link("connecting", "reaching for the node"))
+            reason, fed = await self._feed()
+            attempt = 1 if fed else attempt + 1
+            wait = self._retry[min(attempt, len(self._retry)) - 1]
+            advice = f"{reason} · retrying in {wait:g} s (r: now)"
+            self._tell(Link("disconnected", advice))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._retry_now.wait(), wait)
+
+    async def _feed(self) -> tuple[str, bool]:
+        """Attach and pass updates on until the tie breaks; why it did, and whether any came."""
+        fed = False
+        try:
+            self._attachment = await self._reach()
+            async for update in self._attachment.updates():
+                fed = True
+                self._pass_on(update)
+        except (DiffuseError, OSError, TimeoutError) as error:
+            return str(error) or type(error).__name__, fed
+        finally:
+            await self._let_go()
+        return "the node closed the feed", fed
+
+    def _pass_on(self, update: FeedUpdate) -> None:
+        self._main.post_message(ViewArrived(update.view, update.telemetry))
+        if update.events:
+            self._main.post_message(EventsArrived(update.events))
+
+    def _tell(self, link: Link) -> None:
+        self._main.post_message(LinkChanged(link))
+
+    async def _let_go(self) -> None:
+        attachment, self._attachment = self._attachment, None
+        if attachment is not None:
+            with suppress(DiffuseError, OSError, TimeoutError):
+                await asyncio.wait_for(attachment.close(), CLOSE_S)
+
+    def action_retry(self) -> None:
+        """Do not wait for the next attempt."""
+        self._retry_now.set()
+
+    # --- generations ------------------------------------------------------------------------
+
+    def on_chat_pane_ask(self, message: ChatPane.Ask) -> None:
+        """Run a generation."""
+        self._generation = self.run_worker(self._generate(message), group="generation")
+
+    def on_chat_pane_stop(self) -> None:
+        """Cancel it; closing the iterator stops the work on every host."""
+        if self._generation is not None:
+            self._generation.cancel()
+
+    async def _generate(self, ask: ChatPane.Ask) -> None:
+        try:
+            await self._stream(ask)
+        except (DiffuseError, OSError, TimeoutError) as error:
+            code = error.exit_code if isinstance(error, DiffuseError) else 1
+            why = str(error) or type(error).__name__
+            ask.pane.post_message(ChatPane.Arrived(ask.number, Failed(why, code)))
+        finally:
+            ask.pane.post_message(ChatPane.Ended(ask.number))
+
+    async def _stream(self, ask: ChatPane.Ask) -> None:
+        if self._attachment is None:
+            why = "the app is not connected to its node; it keeps trying"
+            ask.pane.post_message(ChatPane.Arrived(ask.number, Failed(why, 5)))
+            return
+        events = self._attachment.generate(ask.request)
+        try:
+            async for event in events:
+                ask.pane.post_message(ChatPane.Arrived(ask.number, event))
+        finally:
+            await _close(events)
+
+    # --- leaving ----------------------------------------------------------------------------
+
+    def action_interrupt(self) -> None:
+        """Ctrl+C once warns, twice quits."""
+        if self._interrupted:
+            self._leave(EXIT_INTERRUPTED)
+            return
+        self._interrupted = True
+        self.notify("Press Ctrl+C again to quit.", timeout=2, markup=False)
+        self.set_timer(2, self._calm)
+
+    def _calm(self) -> None:
+        self._interrupted = False
+
+
+async def _close(events: AsyncIterator[GenerateEvent]) -> None:
+    aclose = getattr(events, "aclose", None)
+    if aclose is not None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(aclose(), CLOSE_S)

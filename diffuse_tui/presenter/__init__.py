@@ -1,0 +1,1 @@
+"""The presenter: pure functions from views to lines, rows and sentences. No widget, no clock."""

@@ -1,0 +1,86 @@
+"""The two lines on top: which model, how it stands, and whether the node answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from diffuse_tui.presenter.figures import counted
+from diffuse_tui.presenter.spans import Line, Span
+from diffuse_tui.presenter.standing import absence, standing
+from diffuse_tui.presenter.text import clean_line, shorten
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.view import ModelView, NetworkView
+    from diffuse_tui.presenter.spans import Tone
+    from diffuse_tui.presenter.standing import Standing
+
+LinkState = Literal["connecting", "connected", "stalled", "disconnected"]
+
+_LINK: dict[LinkState, tuple[str, Tone]] = {
+    "connecting": ("◌", "dim"),
+    "connected": ("●", "good"),
+    "stalled": ("◐", "warning"),
+    "disconnected": ("✖", "bad"),
+}
+
+
+class Link(NamedTuple):
+    """The app's tie to its node. `reason` says why it is not connected and what happens next."""
+
+    state: LinkState
+    reason: str = ""
+
+
+def title_line(
+    title: str, model: ModelView | None, view: NetworkView | None, link: Link, width: int
+) -> Line:
+    """Product, model, number of nodes on the left; the link's state on the right."""
+    glyph, tone = _LINK[link.state]
+    right = f"{glyph} {link.state} "
+    left: list[Span] = [Span(f" {clean_line(title, 40)} ", "strong")]
+    room = width - len(left[0].text) - len(right)
+    if model is not None:
+        count = len(view.models) if view else 0
+        facts = f" {counted(model.layers, 'layer')} · {model.contract}"
+        more = f" · m: {count} models" if count > 1 else ""
+        name = clean_line(model.id, max(8, room - len(facts) - len(more) - 2))
+        left.append(Span(f" {name}", "accent"))
+        if len(name) + 1 + len(facts) <= room:
+            left.append(Span(facts, "dim"))
+        if more and sum(len(s.text) for s in left[1:]) + len(more) <= room:
+            left.append(Span(more, "dim"))
+    if view is not None:
+        nodes = f" · {counted(len(view.nodes), 'node')}"
+        if sum(len(s.text) for s in left[1:]) + len(nodes) < room:
+            left.append(Span(nodes, "dim"))
+    used = sum(len(span.text) for span in left)
+    return (*left, Span(" " * max(1, width - used - len(right))), Span(right, tone))
+
+
+def state_line(
+    model: ModelView | None,
+    view: NetworkView | None,
+    link: Link,
+    wanted: str | None,
+    width: int,
+) -> tuple[Line, Tone]:
+    """The sentence, and the tone of the whole line."""
+    if link.state == "connecting" and view is None:
+        detail = link.reason or "waiting for the node's first picture of the network"
+        return _sentence("◌", "Connecting", detail, "dim", width), "dim"
+    if link.state in ("disconnected", "stalled"):
+        tone: Tone = "bad" if link.state == "disconnected" else "warning"
+        glyph = "✖" if tone == "bad" else "◐"
+        return _sentence(glyph, link.state.capitalize(), link.reason, tone, width), tone
+    shown: Standing = absence(wanted)
+    if model is not None:
+        shown = standing(model, view.nodes if view else ())
+    return _sentence(shown.glyph, shown.word, shown.detail, shown.tone, width), shown.tone
+
+
+def _sentence(glyph: str, word: str, detail: str, tone: Tone, width: int) -> Line:
+    head = f" {glyph} {word}: "
+    return (
+        Span(head, tone),
+        Span(shorten(clean_line(detail), max(1, width - len(head))), "plain"),
+    )

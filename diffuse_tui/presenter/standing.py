@@ -1,0 +1,143 @@
+"""How a model stands on the network, in a sentence: Robust, Fragile, Incomplete, or not there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from diffuse_core.domain.slices import ranges_where
+from diffuse_tui.presenter.figures import counted
+from diffuse_tui.presenter.spans import Line, Span
+from diffuse_tui.presenter.text import clean_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diffuse_core.domain.slices import Slice
+    from diffuse_core.domain.view import ModelView, NetworkView, NodeView
+    from diffuse_tui.presenter.spans import Tone
+
+_NAMED_RANGES = 3
+
+
+class Standing(NamedTuple):
+    """A state as shape, word and the rest of the sentence; `tone` repeats it in colour."""
+
+    glyph: str
+    word: str
+    detail: str
+    tone: Tone
+
+    @property
+    def sentence(self) -> str:
+        """The whole sentence without the glyph."""
+        return f"{self.word}: {self.detail}"
+
+
+def ranges_text(ranges: Sequence[Slice]) -> str:
+    """`layers 10:20`, `layers 0:4 and 8:9`, `layers 0:1, 2:3, 4:5 and 7 more ranges`."""
+    names = [str(part) for part in ranges[:_NAMED_RANGES]]
+    rest = len(ranges) - len(names)
+    if rest:
+        return f"layers {', '.join(names)} and {rest} more range{'s' if rest > 1 else ''}"
+    if len(names) > 1:
+        return f"layers {', '.join(names[:-1])} and {names[-1]}"
+    return f"layers {names[0]}" if names else "no layers"
+
+
+def standing(model: ModelView, nodes: Sequence[NodeView]) -> Standing:
+    """How `model` stands; `nodes` tell whether somebody is already filling a gap."""
+    match model.state:
+        case "Robust":
+            enough = f"every layer has {model.target_replicas} or more holders"
+            return Standing("●", "Robust", enough, "good")
+        case "Fragile":
+            return Standing("◐", "Fragile", _weakness(model), "warning")
+        case "Incomplete":
+            hole = f"{ranges_text(model.missing)} of {model.layers} are held by no live node"
+            coming = _coming(model, nodes)
+            return Standing("○", "Incomplete", hole + coming, "bad")
+
+
+def _weakness(model: ModelView) -> str:
+    lowest = min(model.replicas, default=0)
+    weak = ranges_where(count == lowest for count in model.replicas)
+    holders = "one holder" if lowest == 1 else f"{lowest} of {model.target_replicas} holders"
+    if len(weak) == 1 and len(weak[0]) == model.layers:
+        return f"every layer has {'only ' if lowest == 1 else ''}{holders}"
+    return f"{ranges_text(weak)} have {holders}"
+
+
+def _coming(model: ModelView, nodes: Sequence[NodeView]) -> str:
+    filling = sum(
+        1
+        for node in nodes
+        if node.state in ("claiming", "loading")
+        and holds(node, model)
+        and any(node.slice and node.slice.overlaps(gap) for gap in model.missing)
+    )
+    if not filling:
+        return ""
+    return ", one host is loading" if filling == 1 else f", {filling} hosts are loading"
+
+
+def holds(node: NodeView, model: ModelView) -> bool:
+    """Whether `node` is a live Host of exactly this model (name and fingerprint)."""
+    return (
+        node.slice is not None
+        and node.liveness != "dead"
+        and node.model == model.id
+        and node.fingerprint == model.fingerprint
+    )
+
+
+def absence(wanted: str | None) -> Standing:
+    """What to say when there is no model to show."""
+    if wanted:
+        name = clean_line(wanted, 60)
+        return Standing("○", "Waiting", f"no host on this network holds {name} yet", "bad")
+    return Standing(
+        "○", "No model", "no host on this network holds one; start one with `diffuse host`", "bad"
+    )
+
+
+def refusal(model: ModelView | None, nodes: Sequence[NodeView], wanted: str | None) -> str | None:
+    """Why no question can be asked now, naming the missing ranges; None when one can."""
+    if model is not None and model.servable:
+        return None
+    state = absence(wanted) if model is None else standing(model, nodes)
+    if model is not None and model.state != "Incomplete":
+        return "its hosts are still loading; nothing to do but wait a moment"
+    return state.detail
+
+
+def choose(view: NetworkView, wanted: str | None, chosen: str | None) -> ModelView | None:
+    """The model to show: the one chosen by hand, the one asked for, else the best to talk to.
+
+    Args:
+        view: The network.
+        wanted: Name or fingerprint given on the command line; nothing else will do.
+        chosen: Fingerprint picked in the app; wins while such a model is there.
+    """
+    for model in view.models:
+        if chosen is not None and model.fingerprint == chosen:
+            return model
+    if wanted is not None:
+        named = [m for m in view.models if wanted in (m.id, m.fingerprint)]
+        return _best(named)
+    return _best(view.models)
+
+
+def _best(models: Sequence[ModelView]) -> ModelView | None:
+    return max(models, key=lambda m: (m.servable, m.hosts, m.fingerprint), default=None)
+
+
+def model_lines(model: ModelView, nodes: Sequence[NodeView]) -> tuple[Line, ...]:
+    """A model in the picker: its name and figures, and how it stands."""
+    state = standing(model, nodes)
+    facts = (
+        f"  {counted(model.layers, 'layer')} · {model.contract} · {counted(model.hosts, 'host')}"
+    )
+    return (
+        (Span(clean_line(model.id, 60), "accent"), Span(facts, "dim")),
+        (Span(f"{state.glyph} {state.word}: ", state.tone), Span(state.detail)),
+    )

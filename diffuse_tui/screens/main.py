@@ -1,0 +1,186 @@
+"""The main screen: dashboard and chat, side by side or one page at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from diffuse_tui.presenter.banner import Link
+from diffuse_tui.presenter.standing import choose, refusal
+from diffuse_tui.widgets.banner import Banner, Facts
+from diffuse_tui.widgets.chat_pane import ChatPane
+from diffuse_tui.widgets.coverage_map import CoverageMap
+from diffuse_tui.widgets.event_log import EventLog
+from diffuse_tui.widgets.machine_panel import MachinePanel
+from diffuse_tui.widgets.prompt import Prompt
+from diffuse_tui.widgets.replica_table import ReplicaTable
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.events import DescendantFocus, Resize
+    from textual.timer import Timer
+    from textual.widget import Widget
+
+    from diffuse_core.domain.view import ModelView, NetworkView
+    from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
+
+Page = Literal["network", "chat", "machine"]
+
+MIN_WIDTH, MIN_HEIGHT = 40, 12
+WIDE, TALL = 110, 28
+STALL_S = 6.0
+
+
+class MainScreen(Screen[None]):
+    """Everything the app shows; below `WIDE` x `TALL` one of three pages."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f2", "page('network')", "Network"),
+        Binding("f3", "page('chat')", "Chat"),
+        Binding("f4", "page('machine')", "Machine"),
+        Binding("n", "page('network')", "Network", show=False),
+        Binding("c", "page('chat')", "Chat", show=False),
+        Binding("e", "page('machine')", "Machine and events", show=False),
+        Binding("m,f5", "pick_model", "Model", key_display="m"),
+        Binding("escape", "escape", "Stop / leave", show=False),
+        Binding("question_mark,f1", "help", "Help", key_display="?"),
+        Binding("q", "app.quit", "Quit"),
+    ]
+
+    def __init__(self, title: str, wanted: str | None) -> None:
+        super().__init__()
+        self._facts = Facts(title, wanted, None, None, Link("connecting"))
+        self._chosen: str | None = None
+        self._stall: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """Banner, dashboard, chat, keys."""
+        yield Banner(self._facts)
+        with Horizontal(id="body"):
+            with Vertical(id="dashboard"):
+                with Vertical(id="network"):
+                    yield CoverageMap()
+                    yield ReplicaTable()
+                with Vertical(id="host"):
+                    yield MachinePanel()
+                    yield EventLog()
+            yield ChatPane()
+        yield Static("", id="too-small", markup=False)
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Start on the page that shows most."""
+        self._turn_to("network")
+        if self._is_wide():
+            self.query_one(Prompt).focus()
+        else:
+            self.query_one(ReplicaTable).focus()
+
+    # --- what the app tells -----------------------------------------------------------------
+
+    def on_view_arrived(self, message: ViewArrived) -> None:
+        """Draw a new picture."""
+        if self._stall is not None:
+            self._stall.stop()
+        self._stall = self.set_timer(STALL_S, self._stalled)
+        self._facts = self._facts._replace(view=message.view, link=Link("connected"))
+        self._draw()
+        self.query_one(MachinePanel).show_telemetry(message.telemetry)
+
+    def on_events_arrived(self, message: EventsArrived) -> None:
+        """Log events."""
+        self.query_one(EventLog).add(message.events)
+
+    def on_link_changed(self, message: LinkChanged) -> None:
+        """Tell how the app is tied to its node."""
+        if self._stall is not None:
+            self._stall.stop()
+        self._facts = self._facts._replace(link=message.link)
+        self._draw()
+
+    def _stalled(self) -> None:
+        reason = f"no word from the node for {STALL_S:.0f} s; what is shown may be old"
+        self._facts = self._facts._replace(link=Link("stalled", reason))
+        self._draw()
+
+    def _draw(self) -> None:
+        facts = self._facts
+        model: ModelView | None = None
+        why: str | None = facts.link.reason or "the node has not answered yet"
+        if facts.view is not None:
+            model = choose(facts.view, facts.wanted, self._chosen)
+            self.query_one(CoverageMap).show_model(model, facts.view.nodes)
+            self.query_one(ReplicaTable).show_view(facts.view, model)
+            if facts.link.state in ("connected", "stalled"):
+                why = refusal(model, facts.view.nodes, facts.wanted)
+        self._facts = facts._replace(model=model)
+        self.query_one(Banner).facts = self._facts
+        self.query_one(ChatPane).show_model(model, why)
+
+    # --- pages ------------------------------------------------------------------------------
+
+    def _is_wide(self) -> bool:
+        return self.app.size.width >= WIDE and self.app.size.height >= TALL
+
+    def on_resize(self, event: Resize) -> None:
+        """Say so when nothing sensible fits any more."""
+        small = event.size.width < MIN_WIDTH or event.size.height < MIN_HEIGHT
+        self.set_class(small, "-too-small")
+        if small:
+            self.query_one("#too-small", Static).update(
+                f"Diffuse needs {MIN_WIDTH} x {MIN_HEIGHT} cells;\n"
+                f"here are {event.size.width} x {event.size.height}.\nq quits"
+            )
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """The page follows the focus, so that a narrower terminal keeps what is in use."""
+        for page, selector in (("chat", "#chat"), ("machine", "#host"), ("network", "#network")):
+            if self.query_one(selector) in event.widget.ancestors_with_self:
+                self._turn_to(page)
+
+    def _turn_to(self, page: str) -> None:
+        for name in ("network", "chat", "machine"):
+            self.set_class(name == page, f"-page-{name}")
+
+    def action_page(self, page: Page) -> None:
+        """Show a page and focus what one uses there."""
+        self._turn_to(page)
+        target: type[Widget] = {"network": ReplicaTable, "chat": Prompt, "machine": EventLog}[page]
+        self.query_one(target).focus()
+
+    def action_escape(self) -> None:
+        """Stop the generation; when none runs, leave the prompt for the single-letter keys."""
+        if self.query_one(ChatPane).stop_generation():
+            return
+        if isinstance(self.focused, Prompt):
+            self.query_one("#conversation").focus()
+
+    # --- other screens ----------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        """List the keys."""
+        from diffuse_tui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen())
+
+    def action_pick_model(self) -> None:
+        """Choose among the models of the network."""
+        from diffuse_tui.screens.models import ModelScreen
+
+        view: NetworkView | None = self._facts.view
+        if view is None or not view.models:
+            self.notify("There is no model on this network yet.", markup=False)
+            return
+        current = self._facts.model.fingerprint if self._facts.model else None
+        self.app.push_screen(ModelScreen(view, current), self._picked)
+
+    def _picked(self, fingerprint: str | None) -> None:
+        if fingerprint is not None:
+            self._chosen = fingerprint
+            self._draw()

@@ -1,0 +1,95 @@
+"""Where a question is typed: Enter sends, Up recalls."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+if TYPE_CHECKING:
+    from textual.events import Key
+
+_NEW_LINE = ("alt+enter", "shift+enter", "ctrl+j")
+MAX_RECALLED = 100
+
+
+class Prompt(TextArea):
+    """A growing text field with a memory of what was sent."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "Send"),
+        Binding("alt+enter", "new_line", "New line", show=False),
+    ]
+
+    class Submitted(Message):
+        """The text was sent; whoever takes it clears the prompt."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self) -> None:
+        super().__init__(
+            id="prompt",
+            compact=True,
+            highlight_cursor_line=False,
+            show_line_numbers=False,
+            soft_wrap=True,
+            tab_behavior="focus",
+        )
+        self.cursor_blink = False
+        self._sent: deque[str] = deque(maxlen=MAX_RECALLED)
+        self._back = 0
+        self._draft = ""
+
+    def on_key(self, event: Key) -> None:
+        """Take Enter before the text area makes a line break of it."""
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            self.action_submit()
+        elif event.key in _NEW_LINE:
+            event.stop()
+            event.prevent_default()
+            self.action_new_line()
+
+    def action_submit(self) -> None:
+        """Offer the text to the chat."""
+        if self.text.strip():
+            self.post_message(self.Submitted(self.text))
+
+    def action_new_line(self) -> None:
+        """Break the line at the cursor."""
+        self.insert("\n")
+
+    def taken(self) -> None:
+        """The text was sent: remember and clear it."""
+        self._sent.append(self.text)
+        self._back = 0
+        self.clear()
+
+    def put(self, text: str) -> None:
+        """Set the text, cursor at its end."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Move up; from the first line, recall the message before."""
+        if select or self.cursor_location[0] > 0 or self._back >= len(self._sent):
+            super().action_cursor_up(select)
+            return
+        if self._back == 0:
+            self._draft = self.text
+        self._back += 1
+        self.put(self._sent[-self._back])
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Move down; from the last line, go towards the draft again."""
+        if select or self._back == 0 or self.cursor_location[0] < self.document.line_count - 1:
+            super().action_cursor_down(select)
+            return
+        self._back -= 1
+        self.put(self._sent[-self._back] if self._back else self._draft)
