@@ -16,7 +16,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.ports import StageStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from diffuse_core.adapters.executor.stage_executor import StageExecutor
@@ -39,7 +39,7 @@ SIZES = {
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
+def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     set_threads(1)
     yield
@@ -50,7 +50,9 @@ def one_thread():
 def make_model(tmp_path: Path) -> Callable:
     """Save a random model; give its directory and the model itself, the reference."""
 
-    def make(kind: str, layers: int = 6, dtype: torch.dtype = torch.float32, **settings: object):
+    def make(
+        kind: str, layers: int = 6, dtype: torch.dtype = torch.float32, **settings: object
+    ) -> tuple[Path, torch.nn.Module]:
         torch.manual_seed(len(kind) * 100 + layers)
         config = CONFIG_MAPPING[kind](**{**SIZES, "num_hidden_layers": layers, **settings})
         model = AutoModelForCausalLM.from_config(config).eval()
@@ -69,7 +71,9 @@ def make_model(tmp_path: Path) -> Callable:
 def load() -> Callable:
     """Load the slices whose borders are given; fp32 unless said otherwise."""
 
-    def make(source: WeightSource | Path, borders: Sequence[int], contract: str = "fp32"):
+    def make(
+        source: WeightSource | Path, borders: Sequence[int], contract: str = "fp32"
+    ) -> list[StageExecutor]:
         origin = source if hasattr(source, "read") else DirectorySource(source)
         return [
             load_slice(origin, Slice(a, b), contract, lambda _: None)

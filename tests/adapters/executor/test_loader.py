@@ -17,6 +17,7 @@ from diffuse_core.errors import ModelUnusable, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from diffuse_core.domain.shapes import Contract, ModelShape
     from diffuse_core.ports import RawTensor
 
 
@@ -42,7 +43,7 @@ class Altered:
     def names(self) -> frozenset[str]:
         return self.inner.names | self.extra
 
-    def shape(self, contract):
+    def shape(self, contract: Contract) -> ModelShape:
         return self.inner.shape(contract)
 
     def bundle(self) -> bytes:
@@ -114,15 +115,15 @@ def test_progress_rises_to_one_and_may_cancel(source: Altered) -> None:
     assert seen[-1] == 1.0
     assert len(seen) == len(source.reads)
 
-    class Cancelled(Exception):
+    class CancelledError(Exception):
         pass
 
     def cancel(fraction: float) -> None:
         if fraction > 0.5:
-            raise Cancelled
+            raise CancelledError
 
     source.reads.clear()
-    with pytest.raises(Cancelled):
+    with pytest.raises(CancelledError):
         load_slice(source, Slice(0, 3), "bf16", cancel)
     assert 0 < len(source.reads) < len(seen)
 
