@@ -1,0 +1,49 @@
+"""Narration: what happens to members, in words for the event list; never a prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.identity import short_text
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.records import HoldState, Record
+    from diffuse_core.domain.view import EventLevel, Liveness
+
+Line = tuple["EventLevel", str]
+
+_HOLDING: dict[HoldState, tuple[EventLevel, str]] = {
+    "claiming": ("info", "claims"),
+    "loading": ("info", "is loading"),
+    "ready": ("good", "is ready with"),
+    "leaving": ("warning", "is giving up"),
+}
+_LIVENESS: dict[Liveness, tuple[EventLevel, str]] = {
+    "alive": ("good", "is back"),
+    "suspect": ("warning", "is suspect"),
+    "dead": ("error", "died"),
+}
+
+
+def record_lines(old: Record | None, new: Record) -> list[Line]:
+    """What a newer record tells; `old` is None when the node was not among the living before."""
+    name = short_text(new.node)
+    if new.left:
+        return [] if old is None else [("warning", f"{name} left")]
+    lines: list[Line] = []
+    if old is None:
+        lines.append(("info", f"{name} joined as {new.role}"))
+    before = old.holding if old is not None else None
+    if new.holding is None:
+        if before is not None:
+            lines.append(("warning", f"{name} gave up {before.slice}"))
+    elif before is None or (before.state, before.slice) != (new.holding.state, new.holding.slice):
+        level, words = _HOLDING[new.holding.state]
+        lines.append((level, f"{name} {words} {new.holding.slice}"))
+    return lines
+
+
+def liveness_line(node: bytes, liveness: Liveness) -> Line:
+    """What a change of liveness tells."""
+    level, words = _LIVENESS[liveness]
+    return level, f"{short_text(node)} {words}"

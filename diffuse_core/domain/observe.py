@@ -1,0 +1,116 @@
+"""The view builder: members, as one node knows them, become the NetworkView that screens draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.coverage import cover, held_slices, holders, models
+from diffuse_core.domain.identity import NodeId, node_text, short_text
+from diffuse_core.domain.members import Member
+from diffuse_core.domain.records import open_record
+from diffuse_core.domain.view import Liveness, ModelView, NetworkView, NodeView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from diffuse_core.domain.messages import Rumour
+    from diffuse_core.domain.records import ModelRef, Record, SignedRecord
+
+
+def network_view(
+    members: Sequence[Member],
+    own: NodeId | None,
+    now: float,
+    wall: float,
+    target_replicas: int,
+) -> NetworkView:
+    """The whole picture.
+
+    Args:
+        members: what gossip (or a finished Pull) knows, the dead ones included.
+        own: who looks; None for an observer that is no member.
+        now: monotonic seconds, on the clock of `Member.heard_at`.
+        wall: Unix time in seconds, for the view's date.
+        target_replicas: holders per layer from which a model is Robust.
+    """
+    return NetworkView(
+        taken_at=wall,
+        me=None if own is None else node_text(own),
+        nodes=tuple(
+            _node_view(member, own, now)
+            for member in sorted(members, key=lambda member: member.record.node)
+        ),
+        models=tuple(_model_view(ref, members, target_replicas) for ref in models(members)),
+    )
+
+
+def members_from_push(
+    records: Iterable[SignedRecord], rumours: Iterable[Rumour], now: float
+) -> tuple[Member, ...]:
+    """The members that an observer learns from all Pushes of one Pull.
+
+    Records that are not sound are dropped, of two of one node the later counts; nodes that said
+    farewell are left out. A rumour counts when it is about the record's sequence or a later one.
+    """
+    latest: dict[bytes, Record] = {}
+    for signed in records:
+        record = open_record(signed)
+        if record is None:
+            continue
+        known = latest.get(record.node)
+        if known is None or known.sequence < record.sequence:
+            latest[record.node] = record
+    beliefs: dict[bytes, Liveness] = {}
+    for rumour in rumours:
+        about = latest.get(rumour.node)
+        if about is not None and rumour.sequence >= about.sequence:
+            beliefs[rumour.node] = rumour.liveness
+    return tuple(
+        Member(record=record, liveness=beliefs.get(node, "alive"), heard_at=now)
+        for node, record in latest.items()
+        if not record.left
+    )
+
+
+def _node_view(member: Member, own: NodeId | None, now: float) -> NodeView:
+    record = member.record
+    holding = record.holding
+    return NodeView(
+        node=node_text(record.node),
+        short=short_text(record.node),
+        role=record.role,
+        liveness=member.liveness,
+        last_seen_s=max(0.0, now - member.heard_at),
+        version=record.version,
+        me=record.node == own,
+        addresses=record.addresses,
+        rtt_s=member.rtt_s,
+        model=holding.model.id if holding else None,
+        fingerprint=holding.model.fingerprint if holding else None,
+        contract=holding.model.contract if holding else None,
+        slice=holding.slice if holding else None,
+        state=holding.state if holding else None,
+        capacity=record.capacity,
+        sessions=record.load.sessions,
+        kv_used=record.load.kv_used,
+        kv_budget=record.load.kv_budget,
+        tokens_per_s=record.load.tokens_per_s,
+    )
+
+
+def _model_view(ref: ModelRef, members: Sequence[Member], target: int) -> ModelView:
+    coverage = cover(ref.shape.layers, held_slices(members, ref), target)
+    return ModelView(
+        id=ref.id,
+        fingerprint=ref.fingerprint,
+        contract=ref.contract,
+        layers=ref.shape.layers,
+        context=ref.shape.context,
+        state=coverage.state,
+        servable=coverage.servable,
+        missing=coverage.missing,
+        replicas=coverage.replicas,
+        min_replicas=coverage.min_replicas,
+        target_replicas=target,
+        hosts=len(holders(members, ref)),
+    )
