@@ -1,9 +1,10 @@
 """The planner: which Slice a Host should take, and who yields when two want the same.
 
-First fill a gap, then reinforce the weakest range, then add redundancy. Of all slices that fit
-into the memory, the one that adds the most bytes of what the network lacks is taken: measured in
-bytes, so that a Host that can hold an end of the model (with the embedding or the head) takes it
-and leaves the middle to Hosts that can hold nothing else.
+First fill a gap, then reinforce the weakest range, then add redundancy. A Host that can hold a
+lacking end of the model (with the embedding or the head) takes it and leaves the middle to those
+that can hold nothing else; then the slice is taken that adds the most layers that are lacking.
+Tried on random capacities of 1.5 times the need in random order: this rule covered the model
+wherever some order of joining did; counting layers only, it failed one time in eight.
 """
 
 from __future__ import annotations
@@ -77,9 +78,7 @@ def plan(
     if not fitting:
         raise UsageError(_too_small(capacity_bytes, shape, model))
     counts = replicas_per_layer(shape.layers, held)
-    chosen, reason = _fill(fitting, shape, counts) or _replicate(
-        fitting, shape, counts, own, target_replicas
-    )
+    chosen, reason = _fill(fitting, counts) or _replicate(fitting, counts, own, target_replicas)
     grown = _extend(chosen, fitting, counts, target_replicas)
     return Plan(grown, reason, _bill(grown, shape, capacity_bytes), tuple(held))
 
@@ -137,13 +136,13 @@ def volunteer(
     counts = replicas_per_layer(shape.layers, (host.slice for host in hosts))
     if 0 not in counts:
         return None
-    best: tuple[int, NodeId, Slice] | None = None
+    best: tuple[tuple[int, int], NodeId, Slice] | None = None
     for host in sorted(_surplus(hosts, shape.layers), key=lambda host: host.node):
         cap = max_layers if host.node == own else None
-        filled = _fill(_fitting(host.capacity, shape, cap), shape, counts)
+        filled = _fill(_fitting(host.capacity, shape, cap), counts)
         if filled is None:
             continue
-        gain = _worth(filled[0], shape, [count == 0 for count in counts])
+        gain = _worth(filled[0], [count == 0 for count in counts])
         if best is None or gain > best[0]:
             best = (gain, host.node, filled[0])
     return best[2] if best is not None and best[1] == own else None
@@ -164,31 +163,26 @@ def _fitting(capacity: int, shape: ModelShape, max_layers: int | None) -> dict[i
     return room
 
 
-def _worth(part: Slice, shape: ModelShape, wanted: Sequence[bool]) -> int:
-    """Bytes that `part` adds to the layers that are wanted."""
-    layers = sum(wanted[part.start : part.end])
-    total = layers * (shape.layer_bytes + shape.kv_reserve())
-    if part.start == 0 and wanted[0]:
-        total += shape.embedding_bytes
-    if part.end == shape.layers and wanted[-1]:
-        total += shape.head_bytes
-    return total
+def _worth(part: Slice, wanted: Sequence[bool]) -> tuple[int, int]:
+    """How many wanted ends of the model `part` adds, and how many wanted layers."""
+    first = part.start == 0 and wanted[0]
+    last = part.end == len(wanted) and wanted[-1]
+    return first + last, sum(wanted[part.start : part.end])
 
 
-def _best(
-    fitting: dict[int, int], shape: ModelShape, wanted: Sequence[bool], spread: bytes = b""
-) -> Slice | None:
+def _best(fitting: dict[int, int], wanted: Sequence[bool], spread: bytes = b"") -> Slice | None:
     """The slice that adds most to the wanted layers, trimmed to them.
 
     Among equals the one that leaves the wanted rest in the fewest pieces; then the first, or one
     picked by `spread`.
     """
-    ranked: dict[tuple[int, int], list[Slice]] = {}
+    ranked: dict[tuple[int, int, int], list[Slice]] = {}
     for start, end in fitting.items():
         inside = [layer for layer in range(start, end) if wanted[layer]]
         if inside:
             part = Slice(inside[0], inside[-1] + 1)
-            rank = (-_worth(part, shape, wanted), _pieces_left(part, wanted))
+            ends, layers = _worth(part, wanted)
+            rank = (-ends, -layers, _pieces_left(part, wanted))
             ranked.setdefault(rank, []).append(part)
     if not ranked:
         return None
@@ -201,32 +195,30 @@ def _pieces_left(part: Slice, wanted: Sequence[bool]) -> int:
     return len(ranges_where(rest))
 
 
-def _fill(
-    fitting: dict[int, int], shape: ModelShape, counts: Sequence[int]
-) -> tuple[Slice, str] | None:
+def _fill(fitting: dict[int, int], counts: Sequence[int]) -> tuple[Slice, str] | None:
     wanted = [count == 0 for count in counts]
-    part = _best(fitting, shape, wanted)
+    part = _best(fitting, wanted)
     if part is None:
         return None
     filled = _ranges_within(part, wanted)
     word = "gap" if len(filled) == 1 else "gaps"
-    return part, f"fills the {word} {_listed(filled)} of {shape.layers}"
+    return part, f"fills the {word} {_listed(filled)} of {len(counts)}"
 
 
 def _replicate(
-    fitting: dict[int, int], shape: ModelShape, counts: Sequence[int], own: NodeId, target: int
+    fitting: dict[int, int], counts: Sequence[int], own: NodeId, target: int
 ) -> tuple[Slice, str]:
     """Reinforce or add redundancy where the holders are fewest among the layers that fit."""
     reachable = {layer for start, end in fitting.items() for layer in range(start, end)}
     lowest = min(counts[layer] for layer in reachable)
     wanted = [count == lowest for count in counts]
-    part = _best(fitting, shape, wanted, spread=own)
+    part = _best(fitting, wanted, spread=own)
     assert part is not None  # noqa: S101  (a reachable layer has the lowest count)
     listed = _listed(_ranges_within(part, wanted))
     held = f"held {_times(lowest)}"
     if lowest < target:
-        return part, f"reinforces {listed} of {shape.layers}, {held}"
-    return part, f"adds redundancy to {listed} of {shape.layers}, {held}"
+        return part, f"reinforces {listed} of {len(counts)}, {held}"
+    return part, f"adds redundancy to {listed} of {len(counts)}, {held}"
 
 
 def _extend(part: Slice, fitting: dict[int, int], counts: Sequence[int], target: int) -> Slice:
