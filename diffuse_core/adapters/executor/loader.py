@@ -55,7 +55,8 @@ def load_slice(
     _refuse_strangers(source, part, wanted)
     weights: dict[str, torch.Tensor] = {}
     total, done = sum(map(_numbers, wanted.values())), 0
-    for name, shape in wanted.items():
+    # Largest first: what a big tensor takes while it is read is gone when the rest is there.
+    for name, shape in sorted(wanted.items(), key=lambda item: -_numbers(item[1])):
         weights[name] = _read(source, name, shape, dtype)
         done += _numbers(shape)
         progress(done / total)
