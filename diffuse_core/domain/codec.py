@@ -26,7 +26,7 @@ class _Tagged(msgspec.Struct):
 
 
 _tag_decoder = msgspec.msgpack.Decoder(_Tagged)
-_KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyMessage.__args__)  # type: ignore[attr-defined]
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyMessage.__args__)
 
 
 def encode(message: AnyMessage, body: bytes | memoryview = b"") -> bytes:

@@ -1,0 +1,59 @@
+"""The command line: `diffuse COMMAND`, the same as `diffuse-tui --no-ui COMMAND`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from diffuse_core import __version__
+from diffuse_core.cli.ask import chat, query
+from diffuse_core.cli.demo import demo
+from diffuse_core.cli.look import models, plan, status
+from diffuse_core.cli.nodes import host, node, sentinel
+from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
+
+EPILOG = """\b
+Exit codes: 0 good · 2 usage · 3 model unknown or unusable · 4 model incomplete ·
+5 no node reachable · 6 refused or busy · 7 stages lost · 130 interrupted.
+Errors go to stderr, data to stdout.
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="diffuse")
+def cli() -> None:
+    r"""Run a language model that no single machine can hold, on many ordinary ones.
+
+    \b
+    Try it:        diffuse demo --ask "What is the capital of France?"
+    By hand:       diffuse sentinel
+                   diffuse host --model demo --bootstrap 127.0.0.1:9440 --memory 150MiB
+                   diffuse query --model demo --prompt "Hello"
+    The app:       diffuse-tui
+    """
+
+
+for _command in (sentinel, host, node, models, status, plan, query, chat, demo):
+    cli.add_command(_command)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command; its exit code. Errors meant for people are printed, never a traceback."""
+    try:
+        result = cli.main(arguments, prog_name="diffuse", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except DiffuseError as error:
+        click.echo(f"diffuse: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0

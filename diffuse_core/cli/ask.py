@@ -1,0 +1,278 @@
+"""Commands that generate: query, and chat line by line."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diffuse_core.cli.common import (
+    common,
+    find_bootstrap,
+    print_json,
+    run_until_done,
+    set_logging,
+)
+from diffuse_core.errors import DiffuseError, ModelUnknown, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest
+    from diffuse_core.services.client import ClientService
+
+MAX_PROMPT_CHARS = 1_000_000
+
+
+def decoding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of how to generate."""
+    options = (
+        click.option("--model", required=True, metavar="M", help="A model on the network."),
+        click.option("--system", metavar="TEXT", help="System prompt."),
+        click.option(
+            "--max-tokens",
+            type=click.IntRange(1, 2**20),
+            default=512,
+            show_default=True,
+            help="Most tokens to generate.",
+        ),
+        click.option(
+            "--temperature",
+            type=click.FloatRange(0, 100),
+            default=0.0,
+            show_default=True,
+            help="0 is greedy.",
+        ),
+        click.option(
+            "--top-p",
+            type=click.FloatRange(0, 1, min_open=True),
+            default=1.0,
+            show_default=True,
+            help="Keep the likeliest tokens of this total.",
+        ),
+        click.option(
+            "--top-k",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            help="Keep so many likeliest tokens; 0 keeps all.",
+        ),
+        click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Makes sampling repeat."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command()
+@common
+@decoding
+@click.option("--prompt", metavar="TEXT", help="The question; without it stdin is read.")
+@click.option("--raw", is_flag=True, help="Send the prompt without the chat template.")
+@click.option("--stop", multiple=True, metavar="S", help="End the answer before this text.")
+@click.option("--ignore-eos", is_flag=True, help="Go on after the end-of-turn token.")
+@click.option("--timings", is_flag=True, help="Print timings and the route to stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Everything at the end, for scripts.")
+def query(**given: Any) -> None:
+    r"""Ask a model of the network one question.
+
+    \b
+    diffuse query --model demo --prompt "What is the capital of France?"
+    git diff | diffuse query --model demo --system "Summarize this change"
+    """
+    set_logging(given["log_level"], given["log_format"])
+    request = _request(given, _messages(given, _prompt(given)))
+    if given["as_json"]:
+        text, tokens, finished = run_until_done(_whole(given, request))
+        print_json(_answer_json(text, tokens, finished))
+        return
+    finished = run_until_done(_stream(given, request))
+    click.echo()
+    if given["timings"]:
+        print_timings(finished)
+
+
+def _prompt(given: dict[str, Any]) -> str:
+    text = given["prompt"]
+    if text is None:
+        if sys.stdin.isatty():
+            raise UsageError("give --prompt TEXT, or pipe the question into stdin")
+        text = sys.stdin.read(MAX_PROMPT_CHARS + 1)
+    if len(text) > MAX_PROMPT_CHARS:
+        raise UsageError(f"the prompt is longer than {MAX_PROMPT_CHARS} characters; shorten it")
+    if not text.strip():
+        raise UsageError("the prompt is empty; give --prompt TEXT, or pipe it into stdin")
+    return str(text)
+
+
+def _messages(given: dict[str, Any], text: str) -> tuple[ChatMessage, ...]:
+    from diffuse_core.domain.view import ChatMessage
+
+    system = given["system"]
+    lead = (ChatMessage("system", system),) if system else ()
+    return (*lead, ChatMessage("user", text))
+
+
+def _request(given: dict[str, Any], messages: tuple[ChatMessage, ...]) -> GenerateRequest:
+    import secrets
+
+    from diffuse_core.domain.decoding import SamplingParams
+    from diffuse_core.domain.view import GenerateRequest
+
+    raw = bool(given.get("raw"))
+    if raw and given["system"]:
+        raise UsageError("--raw sends the prompt as it is; leave out --system")
+    seed = given["seed"]
+    return GenerateRequest(
+        model=_name_on_network(given["model"]),
+        messages=() if raw else messages,
+        raw=messages[-1].content if raw else None,
+        max_tokens=given["max_tokens"],
+        sampling=SamplingParams(
+            temperature=given["temperature"],
+            top_p=given["top_p"],
+            top_k=given["top_k"],
+            seed=secrets.randbits(62) if seed is None else seed,
+        ),
+        stop=tuple(given.get("stop") or ()),
+        ignore_eos=bool(given.get("ignore_eos")),
+    )
+
+
+def _name_on_network(model: str) -> str:
+    """A path stands for the name that its hosts advertise."""
+    if not Path(model).exists():
+        return model
+    from diffuse_core.wiring import model_store
+
+    try:
+        return model_store().open(model, lambda _fraction: None).id
+    except ModelUnknown:
+        return model
+
+
+async def _whole(
+    given: dict[str, Any], request: GenerateRequest
+) -> tuple[str, tuple[int, ...], Finished]:
+    from diffuse_core.wiring import observe
+
+    bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
+    async with observe(bootstrap, given["network"]) as (_, client):
+        return await client.whole(request)
+
+
+async def _stream(given: dict[str, Any], request: GenerateRequest) -> Finished:
+    from diffuse_core.wiring import observe
+
+    bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
+    async with observe(bootstrap, given["network"]) as (_, client):
+        finished, _ = await stream_answer(client, request)
+        return finished
+
+
+async def stream_answer(client: ClientService, request: GenerateRequest) -> tuple[Finished, str]:
+    """Write an answer to stdout as it comes; how it finished, and the text.
+
+    Raises:
+        DiffuseError: the generation failed.
+    """
+    from diffuse_core.domain.view import Finished, TextDelta
+
+    shown: list[str] = []
+    async with aclosing(client.generate(request)) as events:
+        async for event in events:
+            if isinstance(event, TextDelta) and event.text:
+                shown.append(event.text)
+                sys.stdout.write(event.text)
+                sys.stdout.flush()
+            elif isinstance(event, Finished):
+                return event, "".join(shown)
+    raise DiffuseError("the generation ended without a word")
+
+
+def _answer_json(text: str, tokens: tuple[int, ...], finished: Finished) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "text": text,
+        "token_ids": tokens,
+        **msgspec.to_builtins(finished),
+        "route": [
+            {"node": step.node, "slice": [step.slice.start, step.slice.end], "via": step.via}
+            for step in finished.route
+        ],
+    }
+
+
+def print_timings(finished: Finished) -> None:
+    """Timings and route, to stderr."""
+    times, usage = finished.timings, finished.usage
+    click.echo(
+        f"first token {times.ttft_s:.2f} s, {times.tokens_per_s:.1f} tokens/s, "
+        f"{usage.prompt_tokens} prompt and {usage.completion_tokens} new tokens, "
+        f"ended by {finished.finish_reason}",
+        err=True,
+    )
+    stages = " → ".join(f"{step.slice} on {step.node[:8]}" for step in finished.route)
+    click.echo(f"route {stages}", err=True)
+
+
+@click.command()
+@common
+@decoding
+def chat(**given: Any) -> None:
+    """Talk with a model, line by line. Ctrl+C stops the answer, /quit or Ctrl+D leaves."""
+    set_logging(given["log_level"], given["log_format"])
+    from diffuse_core.domain.view import ChatMessage
+
+    system = given["system"]
+    lead = (ChatMessage("system", system),) if system else ()
+    turns: tuple[ChatMessage, ...] = lead
+    click.echo("Ask away. /reset forgets, /quit leaves, Ctrl+C stops an answer.", err=True)
+    while (line := _line()) is not None:
+        if line in ("/quit", "/exit"):
+            return
+        if line == "/reset":
+            turns = lead
+            continue
+        if not line:
+            continue
+        asked = (*turns, ChatMessage("user", line))
+        answer = _turn(given, _request(given, asked))
+        if answer is not None:
+            turns = (*asked, ChatMessage("assistant", answer))
+
+
+def _line() -> str | None:
+    import contextlib
+
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  (gives input() history and editing)
+    try:
+        return input("> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        click.echo(err=True)
+        return None
+
+
+def _turn(given: dict[str, Any], request: GenerateRequest) -> str | None:
+    from diffuse_core.wiring import observe
+
+    async def work() -> str:
+        bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
+        async with observe(bootstrap, given["network"]) as (_, client):
+            return (await stream_answer(client, request))[1]
+
+    try:
+        answer = run_until_done(work())
+    except DiffuseError as error:
+        click.echo(f"diffuse: {error}", err=True)
+        return None
+    except SystemExit:
+        click.echo("\n(stopped)", err=True)
+        return None
+    click.echo()
+    return answer

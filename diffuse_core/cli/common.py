@@ -1,0 +1,167 @@
+"""What the commands share: options, logging, and running asyncio code under signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from diffuse_core.errors import EXIT_INTERRUPTED
+from diffuse_core.settings import (
+    DEFAULT_NETWORK,
+    DEFAULT_PORT,
+    parse_bootstrap,
+    running_node,
+    state_dir,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+F = TypeVar("F", bound="Callable[..., Any]")
+T = TypeVar("T")
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def common(function: F) -> F:
+    """Options that every command has."""
+    options = (
+        click.option(
+            "--bootstrap", multiple=True, metavar="A,B", help="HOST:PORT of known nodes."
+        ),
+        click.option("--state-dir", metavar="DIR", help="Where this node keeps its identity."),
+        click.option(
+            "--network",
+            default=DEFAULT_NETWORK,
+            show_default=True,
+            metavar="NAME",
+            help="Nodes of another network name are not talked to.",
+        ),
+        click.option(
+            "--log-level",
+            type=click.Choice(LEVELS),
+            default=None,
+            help="Least level that is logged to stderr.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            help="How log lines are written.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line, for log collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one record."""
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def set_logging(level: str | None, form: str, default: str = "warning") -> None:
+    """Log to stderr. Prompts and answers are never logged at any level."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+    handler.setFormatter(_JsonLines() if form == "json" else plain)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("diffuse_core").setLevel((level or default).upper())
+
+
+def find_bootstrap(given: tuple[str, ...], state: str | None) -> tuple[str, ...]:
+    """Addresses to ask: those given, else the node running here, else the default port."""
+    if given:
+        return parse_bootstrap(given)
+    found = running_node(state_dir(state))
+    return (found.address if found else f"127.0.0.1:{DEFAULT_PORT}",)
+
+
+class Signals:
+    """Turns SIGINT, SIGTERM and SIGHUP into a cancelled task, and remembers which it was."""
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def watch(self, act: Callable[[], object]) -> None:
+        """Call `act` on the first signal; must be called in the running loop."""
+        loop = asyncio.get_running_loop()
+
+        def on(number: signal.Signals) -> None:
+            self.code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
+            act()
+
+        names = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGHUP"):
+            names.append(signal.SIGHUP)
+        for number in names:
+            with contextlib.suppress(NotImplementedError):
+                loop.add_signal_handler(number, on, number)
+
+
+def run_until_done(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine; a signal cancels it, cleans up and exits.
+
+    Raises:
+        SystemExit: 130 after Ctrl+C, 128+n after another signal.
+    """
+    signals = Signals()
+
+    async def main() -> T:
+        task = asyncio.ensure_future(work)
+        signals.watch(task.cancel)
+        return await task
+
+    try:
+        return asyncio.run(main())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        sys.stdout.flush()
+        raise SystemExit(signals.code or EXIT_INTERRUPTED) from None
+
+
+def run_service(work: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> int:
+    """Run a service until a signal asks it to stop: SIGTERM is its good end, Ctrl+C gives 130."""
+    signals = Signals()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        signals.watch(stop.set)
+        await work(stop)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())
+    return EXIT_INTERRUPTED if signals.code == EXIT_INTERRUPTED else 0
+
+
+def print_json(value: Any) -> None:
+    """Write msgspec structures or plain data as JSON to stdout."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns padded to their widest cell; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,227 @@
+"""Commands that look at the network: models, status, plan."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diffuse_core.cli.common import (
+    common,
+    find_bootstrap,
+    print_json,
+    run_until_done,
+    set_logging,
+    table,
+)
+from diffuse_core.settings import parse_size, running_node, state_dir
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.planner import Plan
+    from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView
+    from diffuse_core.services.observer import Observer
+
+
+@click.command()
+@common
+@click.option("--all", "everything", is_flag=True, help="Also models that cannot be served now.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+def models(everything: bool, as_json: bool, **given: Any) -> None:
+    """List the models that can be served now."""
+    set_logging(given["log_level"], given["log_format"])
+    view = run_until_done(_look(given))
+    listed = [model for model in view.models if everything or model.servable]
+    if as_json:
+        print_json({"models": [_model_json(model) for model in listed]})
+        return
+    if not listed:
+        hidden = len(view.models)
+        click.echo(
+            f"no model is servable now; {hidden} incomplete (see --all)"
+            if hidden
+            else "no host holds any model yet; start one with `diffuse host --model ...`"
+        )
+        return
+    rows = [("MODEL", "STATE", "LAYERS", "MISSING", "LEAST", "HOSTS", "DTYPE", "FINGERPRINT")]
+    rows += [
+        (
+            model.id,
+            model.state,
+            str(model.layers),
+            " ".join(map(str, model.missing)) or "-",
+            f"x{model.min_replicas}",
+            str(model.hosts),
+            model.contract,
+            model.fingerprint[:12],
+        )
+        for model in listed
+    ]
+    click.echo(table(rows))
+
+
+def _model_json(model: ModelView) -> dict[str, Any]:
+    import msgspec
+
+    return {**msgspec.to_builtins(model), "missing": [[m.start, m.end] for m in model.missing]}
+
+
+@click.command()
+@common
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+def status(as_json: bool, **given: Any) -> None:
+    """Show nodes and coverage; for the node running here also its telemetry."""
+    set_logging(given["log_level"], given["log_format"])
+    own = running_node(state_dir(given["state_dir"]))
+    if own is not None and not given["bootstrap"]:
+        update = run_until_done(_feed(given))
+        view, telemetry = update.view, update.telemetry
+    else:
+        view, telemetry = run_until_done(_look(given)), None
+    if as_json:
+        import msgspec
+
+        print_json({**msgspec.to_builtins(view), "telemetry": msgspec.to_builtins(telemetry)})
+        return
+    _print_view(view)
+    if telemetry is not None:
+        click.echo(
+            f"\nhere: {telemetry.stage}, CPU {telemetry.cpu_percent:.0f} %, "
+            f"process {telemetry.process_rss / 2**20:.0f} MiB, "
+            f"weights {telemetry.weight_bytes / 2**20:.0f} MiB, "
+            f"KV {telemetry.kv_used / 2**20:.0f} of {telemetry.kv_budget / 2**20:.0f} MiB, "
+            f"{telemetry.tokens_per_s:.1f} tokens/s"
+        )
+
+
+def _print_view(view: NetworkView) -> None:
+    for model in view.models:
+        gap = f", missing {' '.join(map(str, model.missing))}" if model.missing else ""
+        click.echo(f"{model.id}: {model.state}, {model.layers} layers, {model.hosts} hosts{gap}")
+    rows = [("NODE", "ROLE", "LIVENESS", "MODEL", "SLICE", "STATE", "SESSIONS", "RTT", "SEEN")]
+    rows += [
+        (
+            node.short + ("*" if node.me else ""),
+            node.role,
+            node.liveness,
+            node.model or "-",
+            str(node.slice) if node.slice else "-",
+            node.state or "-",
+            str(node.sessions),
+            f"{node.rtt_s * 1000:.1f} ms" if node.rtt_s is not None else "-",
+            f"{node.last_seen_s:.0f} s",
+        )
+        for node in view.nodes
+    ]
+    click.echo(table(rows))
+
+
+@click.command()
+@common
+@click.option("--model", required=True, metavar="M", help="A model on the network, or a file.")
+@click.option("--memory", metavar="SIZE", help="Pretend to offer this much, e.g. 150MiB.")
+@click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
+    default="auto",
+    show_default=True,
+    help="Compute contract.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+def plan(as_json: bool, **given: Any) -> None:
+    """Print the slice this machine would take, why, and what it weighs."""
+    set_logging(given["log_level"], given["log_format"])
+    given["is_path"] = Path(given["model"]).exists()
+    ref, made = run_until_done(_plan(given))
+    if as_json:
+        part = [made.slice.start, made.slice.end]
+        print_json({"model": ref.id, "slice": part, "reason": made.reason, "bytes": made.bytes})
+        return
+    click.echo(f"{ref.id} ({ref.shape.layers} layers, {ref.contract}): would take {made.slice}")
+    click.echo(f"why: {made.reason}")
+    for name, size in made.bytes.items():
+        click.echo(f"  {name:<12}{size / 2**20:10.1f} MiB")
+
+
+async def _look(given: dict[str, Any]) -> NetworkView:
+    from diffuse_core.wiring import observe
+
+    bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
+    async with observe(bootstrap, given["network"]) as (observer, _):
+        return observer.view()
+
+
+async def _feed(given: dict[str, Any]) -> FeedUpdate:
+    import asyncio
+    from contextlib import aclosing
+
+    from diffuse_core.wiring import attach
+
+    attachment = await attach(state_dir(given["state_dir"]), given["network"])
+    try:
+        async with asyncio.timeout(10), aclosing(attachment.updates()) as updates:
+            return await anext(updates)
+    finally:
+        await attachment.close()
+
+
+async def _plan(given: dict[str, Any]) -> tuple[ModelRef, Plan]:
+    from diffuse_core.adapters.hardware import SystemHardware
+    from diffuse_core.domain.coverage import COMMITTED, held_slices
+    from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.planner import plan as make_plan
+    from diffuse_core.errors import Unreachable
+    from diffuse_core.services.host import default_capacity
+    from diffuse_core.wiring import observe
+
+    bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
+    held = []
+    try:
+        async with observe(bootstrap, given["network"]) as (observer, _):
+            ref = await _reference(given, observer)
+            held = list(held_slices(observer.members(), ref, COMMITTED))
+    except Unreachable as error:
+        if given["bootstrap"]:
+            raise
+        click.echo(f"diffuse: planning for an empty network ({error})", err=True)
+        ref = await _reference(given, None)
+    memory = given["memory"]
+    free = SystemHardware().available_memory()
+    capacity = parse_size(memory) if memory else default_capacity(free)
+    return ref, make_plan(
+        capacity,
+        ref.shape,
+        held,
+        max_layers=given["max_layers"],
+        own=NodeId(os.urandom(32)),
+        model=ref.id,
+    )
+
+
+async def _reference(given: dict[str, Any], observer: Observer | None) -> ModelRef:
+    """The model as its files say, or as the network does when there are none here."""
+    import asyncio
+
+    from diffuse_core.domain.coverage import models as known_models
+    from diffuse_core.domain.selection import find_model
+    from diffuse_core.errors import ModelUnknown
+    from diffuse_core.services.host import choose_contract, reference
+    from diffuse_core.wiring import model_store
+
+    known = known_models(observer.members()) if observer is not None else ()
+    dtype = given["dtype"]
+    if observer is not None and not given["is_path"]:
+        try:
+            view = find_model(observer.view(), given["model"])
+        except ModelUnknown:
+            if given["model"] != "demo":
+                raise
+        else:
+            if dtype in ("auto", view.contract):
+                return next(ref for ref in known if ref.fingerprint == view.fingerprint)
+    source = await asyncio.to_thread(model_store().open, given["model"], lambda _fraction: None)
+    contract = choose_contract(source, known) if dtype == "auto" else dtype
+    return await asyncio.to_thread(reference, source, contract)

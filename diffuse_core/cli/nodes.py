@@ -1,0 +1,150 @@
+"""Commands that run a node until they are stopped: sentinel, host, node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diffuse_core.cli.common import common, run_service, set_logging
+from diffuse_core.settings import parse_address, parse_bootstrap, parse_size, state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.wiring import NodeOptions
+
+WITH_PARENT = "--exit-with-parent"
+
+
+def listening(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of commands that listen."""
+    options = (
+        click.option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where to listen; default all interfaces, port 9440 or the next free.",
+        ),
+        click.option(
+            "--public-addr",
+            multiple=True,
+            metavar="HOST:PORT",
+            help="Address that others reach this node at, when not that of its interface.",
+        ),
+        click.option(WITH_PARENT, is_flag=True, hidden=True),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command()
+@common
+@listening
+def sentinel(**given: Any) -> int:
+    """Run a sentinel: a well-known node that others bootstrap from."""
+    return _run(given, role="sentinel")
+
+
+@click.command()
+@common
+@listening
+def node(**given: Any) -> int:
+    """Join the network without holding a slice, for the app and other tools to attach to."""
+    return _run(given, role="client")
+
+
+@click.command()
+@common
+@listening
+@click.option("--model", required=True, metavar="M", help="`demo`, a GGUF file or a directory.")
+@click.option("--memory", metavar="SIZE", help="What weights and KV may take, e.g. 150MiB.")
+@click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
+    default="auto",
+    show_default=True,
+    help="Compute contract; auto takes what the network uses, else bf16.",
+)
+@click.option(
+    "--target-replicas",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="Holders per layer from which a model is called Robust.",
+)
+@click.option("--threads", type=click.IntRange(1, 1024), help="Compute threads.")
+def host(**given: Any) -> int:
+    r"""Hold a slice of a model, chosen by the network where it helps most, and compute it.
+
+    \b
+    diffuse host --model demo
+    diffuse host --model ./model.gguf --bootstrap 192.168.1.20:9440 --memory 4GiB
+    """
+    return _run(given, role="host")
+
+
+def _run(given: dict[str, Any], role: Any) -> int:
+    set_logging(given["log_level"], given["log_format"], default="info")
+    options = _options(given, role)
+    from diffuse_core.wiring import run_node
+
+    async def work(stop: asyncio.Event) -> None:
+        if given["exit_with_parent"]:
+            watcher = await _watch_parent(stop)
+            try:
+                await run_node(options, stop)
+            finally:
+                watcher.close()
+        else:
+            await run_node(options, stop)
+
+    code = run_service(work)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The executor thread may be deep in a computation or an import that nobody waits for now.
+    os._exit(code)
+
+
+def _options(given: dict[str, Any], role: Any) -> NodeOptions:
+    from diffuse_core.services.host import HostOptions
+    from diffuse_core.wiring import NodeOptions
+
+    serving = None
+    if role == "host":
+        dtype = given["dtype"]
+        serving = HostOptions(
+            model=given["model"],
+            contract=None if dtype == "auto" else dtype,
+            memory=parse_size(given["memory"]) if given["memory"] else None,
+            max_layers=given["max_layers"],
+        )
+    listen = parse_address(given["listen"]) if given["listen"] else None
+    return NodeOptions(
+        state=state_dir(given["state_dir"]),
+        role=role,
+        listen=listen,
+        bootstrap=parse_bootstrap(given["bootstrap"]),
+        network=given["network"],
+        public=tuple(given["public_addr"]),
+        target_replicas=given.get("target_replicas", 2),
+        threads=given.get("threads"),
+        host=serving,
+        started=lambda address, name: click.echo(f"{role} {name} listens on {address}"),
+    )
+
+
+async def _watch_parent(stop: asyncio.Event) -> asyncio.ReadTransport:
+    """Stop when our standard input ends: the process that started us is gone."""
+
+    class Watcher(asyncio.Protocol):
+        def connection_lost(self, _error: Exception | None) -> None:
+            stop.set()
+
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(Watcher, sys.stdin)
+    return transport

@@ -1,0 +1,238 @@
+"""The composition root: builds nodes, observers and attachments out of services and adapters.
+
+torch is loaded only when a Slice is (through `_load_slice`), and only on the executor thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from diffuse_core import __version__
+from diffuse_core.adapters.file_storage import FileStorage, StateLock, load_identity
+from diffuse_core.adapters.hardware import SystemHardware, interface_addresses
+from diffuse_core.adapters.system_clock import SystemClock
+from diffuse_core.adapters.websocket_transport import WebSocketTransport
+from diffuse_core.domain.identity import Identity, NodeId, node_text
+from diffuse_core.errors import Unreachable, UsageError
+from diffuse_core.services.attachment import NodeAttachment
+from diffuse_core.services.client import ClientService
+from diffuse_core.services.compute import ComputeThread
+from diffuse_core.services.feed import FeedService
+from diffuse_core.services.host import HostOptions, HostService
+from diffuse_core.services.node import Node
+from diffuse_core.services.observer import Observer
+from diffuse_core.settings import (
+    DEFAULT_NETWORK,
+    DEFAULT_PORT,
+    NODE_FILE,
+    PORT_TRIES,
+    NodeFile,
+    cache_dir,
+    running_node,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from diffuse_core.domain.bundle import Bundle
+    from diffuse_core.domain.records import Role
+    from diffuse_core.domain.shapes import Contract
+    from diffuse_core.domain.slices import Slice
+    from diffuse_core.ports import Executor, ModelSource, ModelStore, Progress, Tokenizer
+
+OWNER_KEY = "owner.key"
+IDENTITY_KEY = "identity.key"
+WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104  (compared with, never bound by this line)
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """How a node process runs. `listen` None takes the default port, or the next free one."""
+
+    state: Path
+    role: Role
+    listen: tuple[str, int] | None = None
+    bootstrap: tuple[str, ...] = ()
+    network: str = DEFAULT_NETWORK
+    public: tuple[str, ...] = ()
+    target_replicas: int = 2
+    threads: int | None = None
+    host: HostOptions | None = None
+    started: Callable[[str, str], None] = field(default=lambda _address, _node: None)
+
+
+def _rng() -> random.Random:
+    return random.Random(int.from_bytes(os.urandom(16)))  # noqa: S311  (spreads load, no secret)
+
+
+def _load_tokenizer(bundle: Bundle) -> Tokenizer:
+    from diffuse_core.adapters.tokenizer.bundle_tokenizer import load_tokenizer
+
+    return load_tokenizer(bundle)
+
+
+def _load_slice(
+    source: ModelSource, part: Slice, contract: Contract, progress: Progress
+) -> Executor:
+    from diffuse_core.adapters.executor.loader import load_slice
+
+    return load_slice(source, part, contract, progress)  # type: ignore[arg-type]
+
+
+def _warm(threads: int | None) -> Callable[[], None]:
+    def work() -> None:
+        from diffuse_core.adapters.executor.loader import set_threads
+
+        if threads is not None:
+            set_threads(threads)
+
+    return work
+
+
+def model_store() -> ModelStore:
+    """Where models named by path or `demo` are opened."""
+    from diffuse_core.adapters.models.store import FileModelStore
+
+    def demo(progress: Progress) -> Path:
+        from diffuse_core.adapters.models.demo import fetch_demo
+
+        return fetch_demo(cache_dir() / "models", progress)
+
+    return FileModelStore(demo)
+
+
+async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
+    """Run a node until `stop` is set.
+
+    Raises:
+        UsageError: the port or the state directory is in use, the memory cap is too small.
+        ModelUnknown, ModelUnusable: the model to host cannot be read.
+    """
+    storage = FileStorage(options.state)
+    with StateLock(options.state):
+        identity = load_identity(options.state, IDENTITY_KEY)
+        owner = load_identity(options.state, OWNER_KEY)
+        async with contextlib.AsyncExitStack() as stack:
+            node = Node(
+                identity,
+                WebSocketTransport(identity, options.network),
+                SystemClock(),
+                _rng(),
+                role=options.role,
+                version=__version__,
+                target_replicas=options.target_replicas,
+            )
+            stack.push_async_callback(node.stop)
+            address = await _listen(node, options)
+            _announce(storage, node, address)
+            stack.callback(storage.delete, NODE_FILE)
+            await _serve(node, owner.node, options, stop, stack)
+
+
+async def _listen(node: Node, options: NodeOptions) -> str:
+    asked = options.listen
+    ports = [asked[1]] if asked else range(DEFAULT_PORT, DEFAULT_PORT + PORT_TRIES)
+    host = asked[0] if asked else WILDCARDS[0]
+    reachable = options.public or ((host,) if host not in WILDCARDS else interface_addresses())
+    problem: UsageError | None = None
+    for port in ports:
+        try:
+            address = await node.start(host, port, options.bootstrap, reachable)
+        except UsageError as error:
+            problem = error
+            continue
+        options.started(address, node_text(node.id))
+        return address
+    raise problem or UsageError("no port is free; give one with --listen HOST:PORT")
+
+
+def _announce(storage: FileStorage, node: Node, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    local = f"127.0.0.1:{port}" if host.strip("[]") in WILDCARDS else address
+    found = NodeFile(local, node_text(node.id), os.getpid())
+    storage.write(NODE_FILE, msgspec.json.encode(found))
+
+
+async def _serve(
+    node: Node,
+    owner: NodeId,
+    options: NodeOptions,
+    stop: asyncio.Event,
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    hardware = SystemHardware()
+    cache = FileStorage(cache_dir() / "bundles")
+    client = ClientService(node, cache, _load_tokenizer, _rng(), node.id)
+    host: HostService | None = None
+    work: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait(), name="stop")]
+    if options.host is not None:
+        compute = ComputeThread()
+        stack.callback(compute.close)
+        host = HostService(node, hardware, model_store(), _load_slice, compute, options.host)
+        life = host.run(alone=not options.bootstrap, warm=_warm(options.threads))
+        work.append(asyncio.create_task(life, name="host"))
+    feed = FeedService(node, hardware, client, owner, stop.set, host)
+    stack.push_async_callback(feed.close)
+    try:
+        done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.wait(work, timeout=5)
+
+
+@contextlib.asynccontextmanager
+async def observe(
+    bootstrap: tuple[str, ...], network: str = DEFAULT_NETWORK
+) -> AsyncIterator[tuple[Observer, ClientService]]:
+    """A look at the network, and a client on it, that leave no trace.
+
+    Raises:
+        Unreachable: no bootstrap node answers.
+    """
+    identity = Identity(os.urandom(32))
+    observer = Observer(WebSocketTransport(identity, network), SystemClock())
+    try:
+        await observer.look(bootstrap)
+        cache = FileStorage(cache_dir() / "bundles")
+        yield observer, ClientService(observer, cache, _load_tokenizer, _rng())
+    finally:
+        await observer.close()
+
+
+async def attach(state: Path, network: str = DEFAULT_NETWORK) -> NodeAttachment:
+    """Attach to the node that runs with this state directory, as its owner.
+
+    Raises:
+        Unreachable: none runs there, or it does not answer.
+    """
+    found = running_node(state)
+    if found is None:
+        raise Unreachable(
+            f"no node runs with the state directory {state}; start one with `diffuse host`, "
+            "`diffuse sentinel` or `diffuse-tui`"
+        )
+    owner = load_identity(state, OWNER_KEY)
+    attachment = NodeAttachment(WebSocketTransport(owner, network))
+    try:
+        await attachment.open(found.address, NodeId(bytes.fromhex(found.node)))
+    except BaseException:
+        await attachment.close()
+        raise
+    return attachment
+
+
+def own_command(*arguments: str) -> list[str]:
+    """The command line that runs a `diffuse` command with this very installation."""
+    return [sys.executable, "-m", "diffuse_core", *arguments]

@@ -1,0 +1,78 @@
+"""The `diffuse-tui` command: the app, or with `--no-ui` any `diffuse` command."""
+
+from __future__ import annotations
+
+import sys
+
+NO_UI = "--no-ui"
+APP_COMMANDS = ("demo", "attach", "chat")
+HELP = """\
+Usage: diffuse-tui [demo|attach|chat] [OPTIONS]
+       diffuse-tui --no-ui COMMAND ...        the same as: diffuse COMMAND ...
+
+The terminal app of Diffuse: live coverage, replica health, this machine, and chat.
+
+  (no command)   attach to the node that runs here, or start one that ends with the app
+  attach         attach only; never start a node
+  chat           the same, with the chat open first
+  demo           start a sentinel and three small hosts here, then the app; quitting stops all
+
+Options:
+  --bootstrap A,B     HOST:PORT of known nodes
+  --model M           the model to show first
+  --state-dir DIR     where this machine's node keeps its identity
+  --network NAME      nodes of another network name are not talked to
+  --hosts N           demo: host processes (default 3)
+  --dtype D           demo: bf16 or fp32
+  --version, --help
+
+Inside, `?` lists the keys. Other commands: diffuse --help.
+"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the app or a command, and exit with its status."""
+    try:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    words = [word for word in arguments if not word.startswith("-")]
+    if NO_UI in arguments:
+        arguments.remove(NO_UI)
+        return _core(arguments)
+    if "--help" in arguments or "-h" in arguments:
+        if not words or words[0] in APP_COMMANDS:
+            sys.stdout.write(HELP)
+            return 0
+        return _core(arguments)
+    if "--version" in arguments:
+        return _core(["--version"])
+    if _is_core_command(arguments):
+        return _core(arguments)
+    from diffuse_tui.launch import launch
+
+    return launch(arguments)
+
+
+def _is_core_command(arguments: list[str]) -> bool:
+    """Commands without a screen of their own, `demo` without a terminal, `demo --ask`."""
+    first = arguments[0] if arguments else ""
+    if not first or first.startswith("-"):
+        return False
+    if first == "demo":
+        return not sys.stdout.isatty() or not sys.stdin.isatty() or "--ask" in arguments
+    return first not in APP_COMMANDS
+
+
+def _core(arguments: list[str]) -> int:
+    from diffuse_core.cli import run
+
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Starts the app: over the local node, or over a demo network."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError, UsageError
+from diffuse_core.settings import DEFAULT_NETWORK, parse_bootstrap, state_dir
+from diffuse_tui.app import DiffuseApp
+from diffuse_tui.local_node import LocalNode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def launch(arguments: list[str]) -> int:
+    """Run the app; its exit status."""
+    try:
+        given = _parse(arguments)
+        if not sys.stdout.isatty() or not sys.stdin.isatty():
+            raise UsageError(
+                "the app needs a terminal; for scripts use `diffuse COMMAND`, e.g. "
+                "`diffuse status --json`"
+            )
+        return asyncio.run(_demo(given) if given.command == "demo" else _local(given))
+    except DiffuseError as error:
+        sys.stderr.write(f"diffuse-tui: {error}\n")
+        return error.exit_code
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return EXIT_INTERRUPTED
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("diffuse-tui", add_help=False)
+    parser.add_argument("command", nargs="?", choices=["demo", "attach", "chat"], default="")
+    parser.add_argument("--bootstrap", action="append", default=[])
+    parser.add_argument("--model")
+    parser.add_argument("--state-dir")
+    parser.add_argument("--network", default=DEFAULT_NETWORK)
+    parser.add_argument("--hosts", type=int, choices=range(1, 17), default=3, metavar="1-16")
+    parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
+    return parser.parse_args(arguments)
+
+
+async def _local(given: argparse.Namespace) -> int:
+    node = LocalNode(
+        state_dir(given.state_dir),
+        given.network,
+        parse_bootstrap(given.bootstrap),
+        may_start=given.command != "attach",
+    )
+    try:
+        return await _show(DiffuseApp(node.attach, model=given.model))
+    finally:
+        await node.stop()
+
+
+async def _demo(given: argparse.Namespace) -> int:
+    from diffuse_core.cli.common import Signals
+    from diffuse_core.cli.demo import demo_network
+
+    signals = Signals()
+    task = asyncio.current_task()
+    if task is not None:
+        signals.watch(task.cancel)
+    async with demo_network(given.hosts, given.network, given.dtype) as network:
+        # Attached to the first host as its owner, so that "this machine" has a slice to show.
+        state: Path = network.state_dir("host-1")
+        node = LocalNode(state, given.network, (), may_start=False)
+        return await _show(DiffuseApp(node.attach, model=given.model or "demo"))
+
+
+async def _show(app: DiffuseApp) -> int:
+    await app.run_async()
+    return app.return_code or 0
