@@ -1,0 +1,428 @@
+"""Opening a channel, what it refuses, and the frames inside it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from diffuse_core.domain import channel as module
+from diffuse_core.domain.channel import (
+    MAX_FRAME_BYTES,
+    MAX_HANDSHAKE_BYTES,
+    MAX_SEALED_BYTES,
+    Credentials,
+    Handshake,
+    HandshakeFailed,
+    SealedStream,
+)
+from diffuse_core.domain.identity import Identity
+from diffuse_core.domain.noise import MAX_MESSAGE_BYTES, public_key
+from diffuse_core.errors import ChannelClosed
+
+ALICE, BOB, EVE = (Identity(bytes([i]) * 32) for i in (1, 2, 3))
+CHUNK = MAX_MESSAGE_BYTES - 17
+
+
+def credentials(identity: Identity, network: str = "net", major: int = 1) -> Credentials:
+    static = bytes(reversed(identity.seed[:-1])) + b"\x50"
+    return Credentials(identity, network, static, major)
+
+
+def pair(
+    dialler: Credentials | None = None, listener: Credentials | None = None, expected: bytes = b""
+) -> tuple[Handshake, Handshake]:
+    return (
+        Handshake(dialler or credentials(ALICE), "dialler", b"\x11" * 32, expected or None),
+        Handshake(listener or credentials(BOB), "listener", b"\x22" * 32),
+    )
+
+
+def finish(a: Handshake, b: Handshake) -> None:
+    second = b.receive(a.start())
+    third = a.receive(second)
+    assert b.receive(third) is None
+
+
+def streams() -> tuple[SealedStream, SealedStream]:
+    a, b = pair()
+    finish(a, b)
+    return a.session(), b.session()
+
+
+def test_both_sides_learn_who_is_there() -> None:
+    a, b = pair(expected=BOB.node)
+    assert b.start() is None
+    assert not a.done
+    finish(a, b)
+    assert a.done
+    assert b.done
+    assert a.remote == BOB.node
+    assert b.remote == ALICE.node
+
+
+def test_nothing_is_known_or_opened_before_the_proof() -> None:
+    a, b = pair()
+    second = b.receive(a.start())
+    for side in (a, b):
+        with pytest.raises(ChannelClosed, match="not proven"):
+            _ = side.remote
+        with pytest.raises(ChannelClosed, match="not proven"):
+            side.session()
+    a.receive(second)
+    assert a.done
+    assert not b.done
+
+
+def test_handshake_messages_stay_small() -> None:
+    a, b = pair()
+    first = a.start()
+    second = b.receive(first)
+    third = a.receive(second)
+    assert max(map(len, (first, second, third))) < 256
+
+
+@pytest.mark.parametrize("network", ["", "n" * 65, "é" * 33])
+def test_network_names_are_bounded(network: str) -> None:
+    with pytest.raises(ValueError, match="network"):
+        credentials(ALICE, network)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_every_flipped_bit_is_refused_by_one_side(index: int) -> None:
+    at = 0
+    while True:
+        a, b = pair()
+        messages = [a.start()]
+        if index:
+            messages.append(b.receive(messages[0]))
+        if index == 2:
+            messages.append(a.receive(messages[1]))
+        changed = bytearray(messages[index])
+        if at >= len(changed) * 8:
+            break
+        changed[at // 8] ^= 1 << at % 8
+        with pytest.raises(HandshakeFailed):
+            carry_on(a, b, index, bytes(changed))
+        assert not b.done
+        at += 7 if index else 1
+
+
+def carry_on(a: Handshake, b: Handshake, index: int, message: bytes) -> None:
+    if index == 0:
+        a.receive(b.receive(message))
+    elif index == 1:
+        a.receive(message)
+    else:
+        b.receive(message)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_truncated_and_padded_messages_are_refused(index: int) -> None:
+    for change in (
+        lambda m: m[:-1],
+        lambda m: m[: len(m) // 2],
+        lambda m: b"",
+        lambda m: m + b"x",
+    ):
+        a, b = pair()
+        messages = [a.start()]
+        if index:
+            messages.append(b.receive(messages[0]))
+        if index == 2:
+            messages.append(a.receive(messages[1]))
+        with pytest.raises(HandshakeFailed):
+            carry_on(a, b, index, change(messages[index]))
+
+
+def test_oversized_messages_are_refused_unread() -> None:
+    b = pair()[1]
+    with pytest.raises(HandshakeFailed, match="no place") as caught:
+        b.receive(bytes(MAX_HANDSHAKE_BYTES + 1))
+    assert caught.value.reason == "malformed"
+
+
+def test_a_failed_handshake_stays_failed() -> None:
+    a, b = pair()
+    first = a.start()
+    with pytest.raises(HandshakeFailed):
+        b.receive(first[:-1])
+    with pytest.raises(HandshakeFailed, match="no place"):
+        b.receive(first)
+    assert not b.done
+
+
+def test_replayed_and_surplus_messages_are_refused() -> None:
+    a, b = pair()
+    first = a.start()
+    second = b.receive(first)
+    with pytest.raises(HandshakeFailed):
+        b.receive(first)
+    a.receive(second)
+    with pytest.raises(HandshakeFailed):
+        a.receive(second)
+    recorded = pair()
+    first = recorded[0].start()
+    third = recorded[0].receive(recorded[1].receive(first))
+    fresh = Handshake(credentials(BOB), "listener", b"\x33" * 32)
+    fresh.receive(first)
+    with pytest.raises(HandshakeFailed):
+        fresh.receive(third)
+
+
+def test_reflected_messages_are_refused() -> None:
+    a, b = pair()
+    first = a.start()
+    with pytest.raises(HandshakeFailed):
+        a.receive(first)
+    second = b.receive(first)
+    with pytest.raises(HandshakeFailed):
+        b.receive(second)
+
+
+def test_a_node_that_reaches_itself_is_told_so() -> None:
+    a, b = pair(credentials(ALICE), credentials(ALICE))
+    second = b.receive(a.start())
+    with pytest.raises(HandshakeFailed, match="itself") as caught:
+        a.receive(second)
+    assert caught.value.reason == "own"
+
+
+def test_another_id_than_expected_is_refused_and_named() -> None:
+    a, b = pair(expected=EVE.node)
+    second = b.receive(a.start())
+    with pytest.raises(HandshakeFailed, match=EVE.node.hex()[:8]) as caught:
+        a.receive(second)
+    assert caught.value.reason == "unexpected"
+    assert not a.done
+
+
+def test_another_network_is_named_by_the_listener() -> None:
+    a, b = pair(credentials(ALICE, "one"), credentials(BOB, "two"))
+    with pytest.raises(HandshakeFailed, match="--network") as caught:
+        b.receive(a.start())
+    assert caught.value.reason == "network"
+
+
+def test_another_major_version_is_named_by_the_listener() -> None:
+    a, b = pair(credentials(ALICE, major=2), credentials(BOB))
+    with pytest.raises(HandshakeFailed, match="protocol 2, this one 1") as caught:
+        b.receive(a.start())
+    assert caught.value.reason == "version"
+
+
+def test_hiding_the_network_or_version_in_clear_does_not_help() -> None:
+    for other in (credentials(ALICE, "two"), credentials(ALICE, major=2)):
+        other.hello = credentials(ALICE).hello
+        a, b = pair(other)
+        second = b.receive(a.start())
+        with pytest.raises(HandshakeFailed) as caught:
+            a.receive(second)
+        assert caught.value.reason == "malformed"
+
+
+def forged(proof: bytes) -> Credentials:
+    made = credentials(EVE)
+    made._proofs = {"dialler": proof, "listener": proof}
+    return made
+
+
+def proof_of(node: bytes, signature: bytes, major: int = 1) -> bytes:
+    return msgspec.msgpack.encode([node, signature, major, 0])
+
+
+def statement(role: bytes, owner: Credentials) -> bytes:
+    return role + public_key(owner.static) + owner.prologue
+
+
+def refusal(of: Credentials) -> str:
+    """Why a listener refuses a dialler with these credentials."""
+    a, b = pair(of)
+    third = a.receive(b.receive(a.start()))
+    with pytest.raises(HandshakeFailed) as caught:
+        b.receive(third)
+    assert not b.done
+    return caught.value.reason
+
+
+def test_proofs_of_other_keys_roles_networks_and_labels_are_refused() -> None:
+    eve = credentials(EVE)
+    right = statement(b"\x00", eve)
+    assert pair(forged(proof_of(EVE.node, EVE.sign("channel", right))))[0].start()
+    stolen = credentials(ALICE).proof("dialler")
+    assert refusal(forged(stolen)) == "identity"
+    wrong = (
+        (ALICE.node, EVE.sign("channel", right)),
+        (EVE.node, EVE.sign("record", right)),
+        (EVE.node, EVE.sign("channel", statement(b"\x01", eve))),
+        (EVE.node, EVE.sign("channel", right + b"2")),
+        (EVE.node, EVE.sign("channel", statement(b"\x00", credentials(BOB)))),
+        (bytes(32), bytes(64)),
+    )
+    for node, signature in wrong:
+        assert refusal(forged(proof_of(node, signature))) == "identity"
+
+
+def test_a_listener_cannot_show_the_proof_of_a_dialler() -> None:
+    listener = credentials(BOB)
+    listener._proofs["listener"] = listener._proofs["dialler"]
+    a, b = pair(listener=listener)
+    second = b.receive(a.start())
+    with pytest.raises(HandshakeFailed, match="not proven"):
+        a.receive(second)
+
+
+def test_malformed_proofs_are_refused() -> None:
+    signature = EVE.sign("channel", statement(b"\x00", credentials(EVE)))
+    for proof in (
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode({"node": EVE.node}),
+        msgspec.msgpack.encode([EVE.node, signature]),
+        proof_of(EVE.node[:-1], signature),
+        proof_of(EVE.node, signature + b"x"),
+        proof_of(EVE.node, signature, major=-1),
+    ):
+        assert refusal(forged(proof)) == "malformed"
+    assert refusal(forged(proof_of(EVE.node, signature, major=2))) == "version"
+
+
+def test_proofs_of_later_minor_versions_may_say_more() -> None:
+    signature = EVE.sign("channel", statement(b"\x00", credentials(EVE)))
+    a, b = pair(forged(msgspec.msgpack.encode([EVE.node, signature, 1, 7, "more"])))
+    finish(a, b)
+    assert b.remote == EVE.node
+
+
+@pytest.mark.parametrize("hello", [b"", b"\x93\x01\x00\xc4\x01x", b"\x93\x01\x00" + b"\xa1x"])
+def test_malformed_greetings_are_refused(hello: bytes) -> None:
+    made = credentials(ALICE)
+    made.hello = hello
+    a, b = pair(made)
+    with pytest.raises(HandshakeFailed, match="malformed"):
+        b.receive(a.start())
+
+
+def test_a_dialler_refuses_a_key_of_low_order() -> None:
+    a = pair()[0]
+    a.start()
+    with pytest.raises(HandshakeFailed, match="low order"):
+        a.receive(bytes(200))
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 5, MAX_FRAME_BYTES]
+)
+def test_frames_of_every_size_arrive_unchanged(size: int) -> None:
+    a, b = streams()
+    frame = (b"0123456789abcde" * (size // 15 + 1))[:size]
+    for sends, gets in ((a, b), (b, a), (a, b)):
+        wire = sends.seal(frame)
+        assert size < len(wire) <= MAX_SEALED_BYTES
+        assert gets.open(wire) == frame
+
+
+def test_the_largest_frame_just_fits_the_bound() -> None:
+    a, _ = streams()
+    assert len(a.seal(bytes(MAX_FRAME_BYTES))) == MAX_SEALED_BYTES
+    with pytest.raises(ValueError, match="passes"):
+        a.seal(bytes(MAX_FRAME_BYTES + 1))
+
+
+def test_oversized_wire_messages_are_refused() -> None:
+    _, b = streams()
+    with pytest.raises(ChannelClosed, match="size"):
+        b.open(bytes(MAX_SEALED_BYTES + 1))
+    with pytest.raises(ChannelClosed, match="ended"):
+        b.open(b"")
+
+
+def test_every_flipped_bit_kills_the_stream_for_good() -> None:
+    wire_size = len(streams()[0].seal(b"payload"))
+    for at in range(wire_size * 8):
+        a, b = streams()
+        wire = bytearray(a.seal(b"payload"))
+        wire[at // 8] ^= 1 << at % 8
+        with pytest.raises(ChannelClosed):
+            b.open(bytes(wire))
+        with pytest.raises(ChannelClosed, match="ended"):
+            b.open(a.seal(b"next"))
+
+
+def test_replay_reordering_loss_and_reflection_are_refused() -> None:
+    a, b = streams()
+    first, second = a.seal(b"1"), a.seal(b"2")
+    assert b.open(first) == b"1"
+    with pytest.raises(ChannelClosed):
+        b.open(first)
+    a, b = streams()
+    a.seal(b"lost")
+    with pytest.raises(ChannelClosed):
+        b.open(a.seal(b"2"))
+    a, b = streams()
+    mine = a.seal(b"mine")
+    with pytest.raises(ChannelClosed):
+        a.open(mine)
+    assert b.open(mine) == b"mine"
+    assert second != first
+
+
+def test_a_frame_cannot_be_cut_or_extended_at_message_borders() -> None:
+    frame = bytes(2 * CHUNK + 10)
+    border = MAX_MESSAGE_BYTES + 2
+    for change in (
+        lambda w: w[:border],
+        lambda w: w[: 2 * border],
+        lambda w: w[border:],
+        lambda w: w[:-1],
+        lambda w: w + b"\x00",
+        lambda w: w + b"\x00\x00",
+    ):
+        a, b = streams()
+        wire = a.seal(frame)
+        with pytest.raises(ChannelClosed):
+            b.open(change(wire))
+    a, b = streams()
+    with pytest.raises(ChannelClosed):
+        b.open(a.seal(b"one") + a.seal(b"two"))
+
+
+@pytest.mark.parametrize("plain", [b"", b"\x03x", b"\x00x", b"\xff"])
+def test_unknown_kinds_and_needless_pieces_are_refused(plain: bytes) -> None:
+    a, b = streams()
+    with pytest.raises(ChannelClosed):
+        b.open(a._encrypt(plain))
+
+
+def test_a_farewell_is_authenticated_and_final() -> None:
+    a, b = streams()
+    last, farewell = a.seal(b"last"), a.close()
+    assert b.open(last) == b"last"
+    assert b.open(farewell) is None
+    with pytest.raises(ChannelClosed):
+        b.open(farewell)
+    for late in (a.close, lambda: a.seal(b"late")):
+        with pytest.raises(ChannelClosed, match="closed"):
+            late()
+    # The other direction goes on until it says farewell too.
+    assert a.open(b.seal(b"bye")) == b"bye"
+
+
+def test_both_directions_rekey_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REKEY_MESSAGES", 3)
+    a, b = streams()
+    for number in range(10):
+        assert b.open(a.seal(b"%d" % number)) == b"%d" % number
+    big = bytes(5 * CHUNK)
+    assert a.open(b.seal(big)) == big
+    assert b.open(a.seal(big)) == big
+    assert a.open(b.close()) is None
+
+
+def test_a_receiver_that_does_not_rekey_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = streams()
+    monkeypatch.setattr(module, "REKEY_MESSAGES", 1)
+    a.seal(b"rekeys after this")
+    monkeypatch.undo()
+    b._receiving._nonce = 1
+    with pytest.raises(ChannelClosed):
+        b.open(a.seal(b"x"))
