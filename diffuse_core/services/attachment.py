@@ -23,6 +23,7 @@ from diffuse_core.services.links import Link, Links
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from diffuse_core.domain.identity import NodeId
     from diffuse_core.ports import Transport
 
 QUEUE_UPDATES = 4
@@ -45,13 +46,13 @@ class NodeAttachment:
         self._links.handle(NotAllowed, self._on_refused)
         self._links.on_ended(self._on_ended)
 
-    async def open(self, address: str) -> None:
-        """Dial the node.
+    async def open(self, address: str, node: NodeId) -> None:
+        """Dial `node` at `address`.
 
         Raises:
             Unreachable: nothing there.
         """
-        self._link = await self._links.dial(address)
+        self._link = await self._links.dial(address, node)
 
     def _open_link(self) -> Link:
         if self._link is None or self._link.closed:
