@@ -96,9 +96,7 @@ def sentinel() -> NodeView:
 
 def model_of(nodes: Sequence[NodeView], layers: int = LAYERS, target: int = 2) -> ModelView:
     """Coverage as the node would reckon it."""
-    ready = [
-        n.slice for n in nodes if n.slice and n.state == "ready" and n.liveness != "dead"
-    ]
+    ready = [n.slice for n in nodes if n.slice and n.state == "ready" and n.liveness != "dead"]
     counts = replicas_per_layer(layers, ready)
     missing = gaps(layers, ready)
     lowest = min(counts)

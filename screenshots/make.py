@@ -69,7 +69,7 @@ async def chat(pilot: Pilot[None]) -> None:
     """Ask one question and wait for the whole answer."""
     await pilot.press("f3")
     for letter in "What is the capital of France?":
-        await pilot.press("space" if letter == " " else letter if letter != "?" else "question_mark")
+        await pilot.press({" ": "space", "?": "question_mark"}.get(letter, letter))
     await pilot.press("enter")
     pane = pilot.app.query_one("#chat")
     for _ in range(200):

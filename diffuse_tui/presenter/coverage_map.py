@@ -6,6 +6,7 @@ however many holders there are. Every state differs in shape, not only in colour
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_core.domain.slices import ranges_where
@@ -27,6 +28,8 @@ LABEL = 12
 _SLICE_WIDTH = 9
 _STATE_WIDTH = 9
 _MIN_AREA = 8
+_CROWDED = 4
+"""Cells that a boundary or a count needs on average to be read."""
 
 STATE_GLYPH: dict[HoldState, tuple[str, Tone]] = {
     "claiming": ("┄", "dim"),
@@ -35,7 +38,6 @@ STATE_GLYPH: dict[HoldState, tuple[str, Tone]] = {
     "leaving": ("▚", "dim"),
 }
 GAP = "░"
-LEGEND = "█ ready  ▒ loading  ┄ claiming  ▚ leaving  ░ gap  E embedding  H head"
 
 
 class MapFrame(NamedTuple):
@@ -73,13 +75,31 @@ def map_frame(model: ModelView, nodes: Sequence[NodeView], width: int) -> MapFra
     show_slice = room - _SLICE_WIDTH >= 24
     show_state = show_slice and room - _SLICE_WIDTH - _STATE_WIDTH >= 30
     area = room - (_SLICE_WIDTH if show_slice else 0) - (_STATE_WIDTH if show_state else 0)
+    area = max(_MIN_AREA, area)
+    return MapFrame(
+        model, holders, width, area, show_slice, show_state, _cuts(model, holders, area)
+    )
+
+
+def _cuts(model: ModelView, holders: tuple[NodeView, ...], area: int) -> frozenset[int]:
     cuts = {0, model.layers}
     for holder in holders:
         if holder.slice is not None:
             cuts |= {holder.slice.start, min(holder.slice.end, model.layers)}
-    return MapFrame(
-        model, holders, width, max(_MIN_AREA, area), show_slice, show_state, frozenset(cuts)
-    )
+    if len(cuts) * _CROWDED > area:
+        # Boundaries everywhere tell nothing: regular steps do.
+        step = max(1, model.layers // max(1, area // (2 * _CROWDED)))
+        cuts = {*range(0, model.layers, step), model.layers}
+    return frozenset(cuts)
+
+
+def legend(width: int) -> str:
+    """What the shapes mean, as much of it as fits `width` cells."""
+    shapes = "█ ready  ▒ loading  ┄ claiming  ▚ leaving  ░ gap"
+    ends = "  E embedding  H head"
+    if len(shapes) + len(ends) <= width:
+        return shapes + ends
+    return shapes if len(shapes) <= width else shapes.replace("  ", " ")
 
 
 def ruler(frame: MapFrame) -> Line:
@@ -129,9 +149,11 @@ def holder_line(frame: MapFrame, index: int) -> Line:
 
 def _holder_cell(frame: MapFrame, cell: int, part: Slice, glyph: str, tone: Tone) -> Span:
     first, end = frame.span(cell)
-    if part.start < end and first < part.end:
+    gap = any(count == 0 for count in frame.model.replicas[first:end])
+    whole = part.start <= first and end <= part.end
+    if whole or (not gap and part.start < end and first < part.end):
         return Span(glyph, tone)
-    if any(count == 0 for count in frame.model.replicas[first:end]):
+    if gap:  # Also where the holder has only a part of what the cell stands for.
         return Span(GAP, "bad")
     starts = first in frame.cuts and frame.cell(first) == cell
     return Span("┊" if starts and first else " ", "dim")
@@ -143,20 +165,21 @@ def counts_line(frame: MapFrame) -> Line:
         min(frame.model.replicas[slice(*frame.span(c))], default=0) for c in range(frame.area)
     ]
     cells = [Span(" holders".ljust(LABEL), "label")]
-    start = 0
-    for cell in range(1, frame.area + 1):
-        if cell == frame.area or worst[cell] != worst[start]:
-            cells.append(_run(worst[start], cell - start, frame.model.target_replicas))
-            start = cell
+    runs = [list(run) for _, run in groupby(worst)]
+    target = frame.model.target_replicas
+    if len(runs) * _CROWDED > frame.area:
+        # Too many to read: join what is equally good, and tell from how many to how many.
+        runs = [list(run) for _, run in groupby(worst, lambda count: (count > 0, count >= target))]
+    cells += [_run(min(run), max(run), len(run), target) for run in runs]
     return merged(cells)
 
 
-def _run(count: int, width: int, target: int) -> Span:
+def _run(count: int, most: int, width: int, target: int) -> Span:
     if count == 0:
         word = " gap " if width >= 7 else ""
         return Span(word.center(width, "!"), "alarm")
     tone: Tone = "good" if count >= target else "warning"
-    text = str(count)
+    text = str(count) if count == most else f"{count}..{most}"
     if len(text) > width:
         return Span("+" * width, tone)
     if width < len(text) + 2:

@@ -28,7 +28,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("Enter", "send; while an answer runs, one question waits"),
             ("Alt+Enter  Ctrl+J", "new line"),
-            ("Esc", "stop the answer, here and on every host; else leave the prompt"),
+            ("Esc", "stop the answer on every host; else leave the prompt"),
             ("Up  Down", "earlier questions"),
             ("Ctrl+N", "new conversation"),
             ("Ctrl+Y", "copy the last answer"),

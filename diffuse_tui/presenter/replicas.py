@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from diffuse_tui.presenter.spans import Tone
 
 COLUMNS: tuple[tuple[str, int], ...] = (
-    ("node", 13),
-    ("slice", 7),
-    ("state", 10),
-    ("load", 12),
+    ("node", 10),
+    ("slice", 8),
+    ("state", 11),
+    ("load·kv", 10),
     ("tok/s", 6),
-    ("trip", 7),
-    ("seen", 6),
+    ("   trip", 8),
+    ("  seen", 7),
 )
 """Heading and width in cells of each column."""
 
@@ -65,11 +65,11 @@ def _cells(node: NodeView, model: ModelView | None) -> tuple[Span, ...]:
     gone: Tone = "dim" if node.liveness == "dead" else "plain"
     name = clean_line(node.short, 8)
     return (
-        Span(f"{name} you*" if node.me else name, "mine" if node.me else gone),
+        Span(f"{name}*" if node.me else name, "mine" if node.me else gone),
         Span(str(node.slice) if node.slice else NOTHING, gone if node.slice else "dim"),
         Span(f"{glyph} {word}", tone),
         Span(_load(node), gone),
-        Span(speed_text(node.tokens_per_s).rjust(6), gone),
+        Span(speed_text(node.tokens_per_s).rjust(5), gone),
         Span(("local" if node.me else round_trip_text(node.rtt_s)).rjust(7), gone),
         Span((NOTHING if node.me else age_text(node.last_seen_s)).rjust(6), gone),
     )
@@ -91,4 +91,4 @@ def _state(node: NodeView, model: ModelView | None) -> tuple[str, str, Tone]:
 def _load(node: NodeView) -> str:
     if node.kv_budget <= 0 and node.sessions <= 0:
         return NOTHING
-    return f"{node.sessions} · kv {percent(node.kv_used, node.kv_budget)} %"
+    return f"{node.sessions} · {percent(node.kv_used, node.kv_budget)} %"

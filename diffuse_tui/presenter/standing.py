@@ -77,7 +77,7 @@ def _coming(model: ModelView, nodes: Sequence[NodeView]) -> str:
     )
     if not filling:
         return ""
-    return ", one host is loading" if filling == 1 else f", {filling} hosts are loading"
+    return "; one host is loading" if filling == 1 else f"; {filling} hosts are loading"
 
 
 def holds(node: NodeView, model: ModelView) -> bool:

@@ -41,9 +41,9 @@ class MainScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f2", "page('network')", "Network"),
-        Binding("f3", "page('chat')", "Chat"),
-        Binding("f4", "page('machine')", "Machine"),
+        Binding("f2", "page('network')", "Network", key_display="F2"),
+        Binding("f3", "page('chat')", "Chat", key_display="F3"),
+        Binding("f4", "page('machine')", "Machine", key_display="F4"),
         Binding("n", "page('network')", "Network", show=False),
         Binding("c", "page('chat')", "Chat", show=False),
         Binding("e", "page('machine')", "Machine and events", show=False),
@@ -112,7 +112,7 @@ class MainScreen(Screen[None]):
     def _draw(self) -> None:
         facts = self._facts
         model: ModelView | None = None
-        why: str | None = facts.link.reason or "the node has not answered yet"
+        why: str | None = "the app is not connected to its node"
         if facts.view is not None:
             model = choose(facts.view, facts.wanted, self._chosen)
             self.query_one(CoverageMap).show_model(model, facts.view.nodes)

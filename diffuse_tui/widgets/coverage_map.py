@@ -8,10 +8,10 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 
 from diffuse_tui.presenter.coverage_map import (
-    LEGEND,
     counts_line,
     gap_lines,
     holder_line,
+    legend,
     map_frame,
     ruler,
 )
@@ -43,7 +43,6 @@ class CoverageMap(ScrollView, can_focus=True):
     def show_model(self, model: ModelView | None, nodes: tuple[NodeView, ...]) -> None:
         """Draw `model` as held by `nodes`; the scroll position stays."""
         self._model, self._held_by = model, nodes
-        self.border_subtitle = LEGEND if model is not None else ""
         self._lay_out()
 
     def on_resize(self) -> None:
@@ -60,6 +59,7 @@ class CoverageMap(ScrollView, can_focus=True):
             self._frame = frame
             self._above = (ruler(frame),)
             self._below = (counts_line(frame), *gap_lines(frame))
+        self.border_subtitle = legend(width - 4) if self._frame else ""
         height = len(self._above) + self._rows + len(self._below)
         if self.virtual_size.height != height:
             self.virtual_size = Size(width, height)

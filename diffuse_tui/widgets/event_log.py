@@ -55,7 +55,7 @@ class EventLog(ScrollView, can_focus=True):
         self._lines = [line for event in self._events for line in wrapped_event(event, width)]
         self.virtual_size = Size(width, len(self._lines))
         if at_end:
-            self.scroll_end(animate=False, immediate=True)
+            self.scroll_end(animate=False, immediate=True, force=True)
         self.refresh()
 
     def render_line(self, y: int) -> Strip:

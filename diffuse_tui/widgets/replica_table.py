@@ -28,7 +28,7 @@ class ReplicaTable(DataTable[Text]):
     BORDER_TITLE = "Replicas"
 
     def __init__(self) -> None:
-        super().__init__(id="replicas", cursor_type="row", zebra_stripes=False)
+        super().__init__(id="replicas", cursor_type="row", cell_padding=0)
         self._shown: dict[str, tuple[Span, ...]] = {}
         self._order: list[str] = []
         self._painter = Painter(self)

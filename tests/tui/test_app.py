@@ -1,0 +1,501 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+from textual.widgets import DataTable, Markdown, Static
+from tui_fakes import FakeAttachment, Node, finished, model, network, node, served
+
+from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.view import Event, Failed, RouteChosen, RouteStep, TextDelta
+from diffuse_core.errors import ChannelClosed, Refused, Unreachable
+from diffuse_tui.app import DiffuseApp
+from diffuse_tui.presenter.spans import plain
+from diffuse_tui.widgets.banner import Banner
+from diffuse_tui.widgets.chat_pane import ChatPane
+from diffuse_tui.widgets.coverage_map import CoverageMap
+from diffuse_tui.widgets.event_log import MAX_EVENTS, EventLog
+from diffuse_tui.widgets.prompt import Prompt
+from diffuse_tui.widgets.replica_table import ReplicaTable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from textual.pilot import Pilot
+
+WIDE = (120, 40)
+NARROW = (80, 24)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    there: Node, size: tuple[int, int] = WIDE, **more: object
+) -> AsyncIterator[Pilot[None]]:
+    app = DiffuseApp(there.attach, retry=(0.01,), **more)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        yield pilot
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    """Let the app work until `condition` holds; the deadline is a failure, not a wait."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await pilot.pause()
+
+
+def screen_text(pilot: Pilot[None]) -> str:
+    """All that is on the screen, as text."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+
+async def shown(pilot: Pilot[None], text: str) -> None:
+    await until(pilot, lambda: text in screen_text(pilot))
+
+
+async def ask(pilot: Pilot[None], there: FakeAttachment, text: str) -> None:
+    count = len(there.generations)
+    pilot.app.query_one(Prompt).focus()
+    pilot.app.query_one(Prompt).insert(text)
+    await pilot.press("enter")
+    await until(pilot, lambda: len(there.generations) > count)
+
+
+async def ready(pilot: Pilot[None], there: Node) -> FakeAttachment:
+    there.first.show(served())
+    await shown(pilot, "Fragile: every layer has only one holder")
+    return there.first
+
+
+def idle(pilot: Pilot[None]) -> Callable[[], bool]:
+    return lambda: not pilot.app.query_one(ChatPane).busy
+
+
+def turn_feet(pilot: Pilot[None]) -> list[str]:
+    return [str(foot.visual) for foot in pilot.app.query(".foot").results(Static)]
+
+
+async def test_the_first_update_paints_everything() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        assert "Connecting" in screen_text(pilot)
+        there.first.show(
+            network(node(1, (0, 10), me=True), node(2, (20, 30))),
+            Event(0.0, "good", "joined [red]the\x1b[2J network"),
+        )
+        await shown(pilot, "○ Incomplete: layers 10:20 of 30 are held by no live node")
+        text = screen_text(pilot)
+        assert "● connected" in text
+        assert "!! gap !!" in text
+        assert "*00000001" in text
+        assert "4.0 GiB of 8.0 GiB" in text
+        await shown(pilot, "✔ joined [red]the␛[2J network")
+        assert "cannot answer yet: layers 10:20" in screen_text(pilot)
+
+
+async def test_an_answer_streams_and_becomes_markdown() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await ask(pilot, fake, "Capital of France?")
+        generation = fake.generations[0]
+        assert [m.content for m in generation.request.messages] == ["Capital of France?"]
+        step = RouteStep("01" * 32, Slice(0, 30))
+        generation.events.put_nowait(RouteChosen((step,), 7))
+        await shown(pilot, "7 prompt tokens via 01010101 0:30")
+        generation.events.put_nowait(TextDelta("It is **Paris**.\n\nThat is"))
+        await shown(pilot, "That is▍")
+        assert len(pilot.app.query(Markdown)) == 1
+        assert "It is Paris." in screen_text(pilot)
+        generation.events.put_nowait(TextDelta(" all. <b>&[red]"))
+        generation.events.put_nowait(finished())
+        generation.events.put_nowait(None)
+        await until(pilot, idle(pilot))
+        await shown(pilot, "That is all. <b>&[red]")
+        await shown(pilot, "3 tokens · first after 0.25 s · 12.5 tokens/s")
+        await shown(pilot, "via 01010101 0:15 → 02020202 15:30")
+        assert generation.closed.is_set()
+
+        await ask(pilot, fake, "And Spain?")
+        assert [m.role for m in fake.generations[1].request.messages] == [
+            "user",
+            "assistant",
+            "user",
+        ]
+
+
+async def test_escape_cancels_and_closes_the_iterator() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await ask(pilot, fake, "Count")
+        generation = fake.generations[0]
+        generation.events.put_nowait(TextDelta("one two"))
+        await shown(pilot, "one two")
+        await pilot.press("escape")
+        await until(pilot, generation.closed.is_set)
+        await until(pilot, idle(pilot))
+        await shown(pilot, "■ stopped")
+        assert pilot.app.query_one(Prompt).text == ""
+        await ask(pilot, fake, "Go on")
+        assert fake.generations[1].request.messages[1].content == "one two"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Failed("layers 0:15 were lost; ask again", 7), Refused("layers 0:15 were lost; ask again")],
+)
+async def test_a_failure_is_shown_and_the_question_kept(failure: Failed | Refused) -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await ask(pilot, fake, "Hello")
+        fake.generations[0].events.put_nowait(failure)
+        if isinstance(failure, Failed):
+            fake.generations[0].events.put_nowait(None)
+        await until(pilot, idle(pilot))
+        await shown(pilot, "✖ layers 0:15 were lost; ask again")
+        assert pilot.app.query_one(Prompt).text == "Hello"
+        await pilot.press("enter")
+        await until(pilot, lambda: len(fake.generations) == 2)
+        assert len(fake.generations[1].request.messages) == 1
+
+
+async def test_an_answer_that_just_ends_is_a_failure() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await ask(pilot, fake, "Hello")
+        fake.generations[0].events.put_nowait(None)
+        await until(pilot, idle(pilot))
+        await shown(pilot, "ended without a word why")
+
+
+async def test_one_question_waits_and_a_second_is_refused() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await ask(pilot, fake, "first")
+        prompt = pilot.app.query_one(Prompt)
+        prompt.insert("second")
+        await pilot.press("enter")
+        await shown(pilot, "queued: second")
+        prompt.insert("third")
+        await pilot.press("enter")
+        await shown(pilot, "one question is queued already")
+        assert prompt.text == "third"
+        fake.generations[0].events.put_nowait(finished())
+        fake.generations[0].events.put_nowait(None)
+        await until(pilot, lambda: len(fake.generations) == 2)
+        assert fake.generations[1].request.messages[-1].content == "second"
+        assert prompt.text == "third"
+
+
+async def test_stopping_gives_the_queued_question_back() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await ask(pilot, fake, "first")
+        pilot.app.query_one(Prompt).insert("second")
+        await pilot.press("enter")
+        await pilot.press("escape")
+        await until(pilot, idle(pilot))
+        assert pilot.app.query_one(Prompt).text == "second"
+        assert len(fake.generations) == 1
+
+
+async def test_a_model_that_is_not_servable_refuses_and_keeps_the_draft() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        there.first.show(network(node(1, (0, 10))))
+        await shown(pilot, "Incomplete")
+        pilot.app.query_one(Prompt).insert("Hello")
+        await pilot.press("enter")
+        await shown(pilot, "not sent: layers 10:30 of 30")
+        assert pilot.app.query_one(Prompt).text == "Hello"
+        assert not there.first.generations
+
+
+async def test_too_long_a_question_is_refused() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        pilot.app.query_one(Prompt).text = "x" * 200_001
+        await pilot.press("enter")
+        await shown(pilot, "too long")
+        assert not there.first.generations
+
+
+async def test_up_recalls_and_down_returns_to_the_draft() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        for number, text in enumerate(("one", "two")):
+            await ask(pilot, fake, text)
+            fake.generations[number].events.put_nowait(finished())
+            fake.generations[number].events.put_nowait(None)
+            await until(pilot, idle(pilot))
+        prompt = pilot.app.query_one(Prompt)
+        prompt.insert("draft")
+        seen = []
+        for key in ("up", "up", "up", "down", "down", "down"):
+            await pilot.press(key)
+            seen.append(prompt.text)
+        assert seen == ["two", "one", "one", "two", "draft", "draft"]
+        await pilot.press("ctrl+j", "x")
+        assert prompt.text == "draft\nx"
+        await pilot.press("up")
+        assert prompt.text == "draft\nx"
+
+
+async def test_a_lost_node_is_told_and_attached_again() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        there.errors.append(Unreachable("nobody at [127.0.0.1:9440]"))
+        fake.feed.put_nowait(ChannelClosed("the node went away"))
+        await until(pilot, lambda: len(there.attachments) == 2)
+        assert fake.closed
+        there.attachments[1].show(served())
+        await shown(pilot, "● connected")
+
+
+async def test_an_unreachable_node_is_told_with_its_reason() -> None:
+    there = Node(Unreachable("nobody at [127.0.0.1:9440]; start one"))
+    app = DiffuseApp(there.attach, retry=(60.0,))
+    async with app.run_test(size=WIDE) as pilot:
+        await shown(
+            pilot, "✖ Disconnected: nobody at [127.0.0.1:9440]; start one · retrying in 60 s"
+        )
+        assert "cannot answer yet: the app is not connected" in screen_text(pilot)
+        app.query_one(ReplicaTable).focus()
+        await pilot.press("r")
+        await until(pilot, lambda: len(there.attachments) == 1)
+
+
+async def test_a_feed_that_ends_is_told() -> None:
+    class Ends(FakeAttachment):
+        async def updates(self) -> AsyncIterator[None]:
+            for update in ():
+                yield update
+
+    async def attach() -> Ends:
+        return Ends()
+
+    app = DiffuseApp(attach, retry=(60.0,))
+    async with app.run_test(size=WIDE) as pilot:
+        await shown(pilot, "the node closed the feed")
+
+
+async def test_asking_while_disconnected_fails_with_a_reason() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        app = pilot.app
+        await app._let_go()
+        app.query_one(Prompt).insert("Hello")
+        await pilot.press("enter")
+        await shown(pilot, "✖ the app is not connected to its node")
+        assert app.query_one(Prompt).text == "Hello"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12), (200, 60), (30, 8), (120, 20)])
+async def test_every_size_draws_and_every_page_can_be_reached(size: tuple[int, int]) -> None:
+    there = Node()
+    async with running(there, size) as pilot:
+        there.first.show(served())
+        await until(pilot, lambda: pilot.app.query_one(Banner).facts.view is not None)
+        for key in ("f2", "f3", "f4", "f1", "escape", "tab"):
+            await pilot.press(key)
+            await pilot.pause()
+            lines = screen_text(pilot).split("\n")
+            assert {len(line) for line in lines} == {size[0]}
+        if size == (30, 8):
+            assert "Diffuse needs 40 x 12" in screen_text(pilot)
+
+
+async def test_pages_at_80_by_24() -> None:
+    there = Node()
+    async with running(there, NARROW) as pilot:
+        await ready(pilot, there)
+        assert "Replicas" in screen_text(pilot)
+        assert "Chat ─" not in screen_text(pilot)
+        await pilot.press("c")
+        await shown(pilot, "Chat ─")
+        assert "Replicas" not in screen_text(pilot)
+        await pilot.press("c")
+        assert pilot.app.query_one(Prompt).text == "c"
+        await pilot.press("f4")
+        await shown(pilot, "This machine ─")
+        await pilot.press("n")
+        await shown(pilot, "Replicas ─")
+
+
+async def test_resizing_keeps_what_is_in_use() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        pilot.app.query_one(Prompt).insert("draft")
+        await pilot.resize_terminal(60, 20)
+        await shown(pilot, "draft")
+        assert "Replicas ─" not in screen_text(pilot)
+        await pilot.resize_terminal(*WIDE)
+        await shown(pilot, "Replicas ─")
+        assert isinstance(pilot.app.focused, Prompt)
+
+
+async def test_updates_keep_cursor_and_scroll() -> None:
+    there = Node()
+    async with running(there, NARROW) as pilot:
+        hosts = [node(n, (n % 20, n % 20 + 10)) for n in range(100)]
+        there.first.show(network(*hosts))
+        await until(pilot, lambda: pilot.app.query_one(DataTable).row_count == 100)
+        table = pilot.app.query_one(DataTable)
+        for _ in range(30):
+            await pilot.press("down")
+        before, scroll = table.ordered_rows[table.cursor_row].key, table.scroll_y
+        changed = [node(n, (n % 20, n % 20 + 10), tokens_per_s=5.0) for n in range(100)]
+        there.first.show(network(*changed))
+        await shown(pilot, "5.0")
+        assert table.ordered_rows[table.cursor_row].key == before
+        assert table.scroll_y == scroll
+        there.first.show(network(node(500, (0, 1)), *changed[1:]))
+        await until(pilot, lambda: table.ordered_rows[0].key.value.startswith("000001f4"))
+        assert table.ordered_rows[table.cursor_row].key == before
+
+
+async def test_the_map_scrolls_between_ruler_and_counts() -> None:
+    there = Node()
+    async with running(there, NARROW) as pilot:
+        hosts = [node(n, (0, 30)) for n in range(50)]
+        there.first.show(network(*hosts))
+        await shown(pilot, "Robust")
+        map_ = pilot.app.query_one(CoverageMap)
+        map_.focus()
+        await pilot.press("end")
+        await until(pilot, lambda: map_.scroll_offset.y > 0)
+        lines = [plain(map_._line(y)) for y in range(map_.size.height)]
+        assert lines[0].startswith(" layers")
+        assert lines[-1].startswith(" holders")
+        assert lines[-2].startswith(" 00000031")
+
+
+async def test_the_model_can_be_changed() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        view = served()
+        other = model(view.nodes, id="other-[model]", fingerprint="cd" * 32, servable=False)
+        there.first.show(
+            type(view)(taken_at=0.0, me=None, nodes=view.nodes, models=(*view.models, other))
+        )
+        await shown(pilot, "m: 2 models")
+        await pilot.press("f5")
+        await shown(pilot, "Models on this network")
+        await pilot.press("down", "enter")
+        await shown(pilot, "other-[model] 30 layers")
+
+
+async def test_a_wanted_model_is_waited_for() -> None:
+    there = Node()
+    async with running(there, model="wanted") as pilot:
+        there.first.show(served())
+        await shown(pilot, "Waiting: no host on this network holds wanted yet")
+        await pilot.press("f5")
+        await pilot.press("escape")
+
+
+async def test_no_model_yet_is_said_instead_of_an_empty_list() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        there.first.show(network(node(1)))
+        await shown(pilot, "No model: no host on this network")
+        await pilot.press("f5")
+        await shown(pilot, "There is no model")
+
+
+async def test_help_shows_the_keys_and_closes() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await pilot.press("f1")
+        await shown(pilot, "Ctrl+C twice")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+
+
+async def test_the_event_log_is_bounded_and_follows_its_end() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        events = [Event(0.0, "info", f"event {n} [x]") for n in range(MAX_EVENTS + 50)]
+        there.first.show(served(), *events)
+        await shown(pilot, f"event {MAX_EVENTS + 49} [x]")
+        log = pilot.app.query_one(EventLog)
+        assert log.count == MAX_EVENTS
+        log.focus()
+        await pilot.press("home")
+        there.first.show(served(), Event(0.0, "info", "one more"))
+        await until(pilot, lambda: log._events[-1].text == "one more")
+        assert log.scroll_offset.y == 0
+
+
+async def test_hostile_answers_do_no_harm() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await ask(pilot, fake, "[bold]x")
+        events = fake.generations[0].events
+        events.put_nowait(
+            TextDelta("\x1b]0;owned\x07\x1b[2J [/red] \ud800 \u202e " + "y" * 100_000)
+        )
+        events.put_nowait(TextDelta("\n\n" + "- z\n" * 2_000))
+        events.put_nowait(finished())
+        events.put_nowait(None)
+        await until(pilot, idle(pilot))
+        text = screen_text(pilot)
+        assert "\x1b" not in text
+        assert "\ud800" not in text
+        assert len(pilot.app.query("*")) < 200
+
+
+async def test_a_new_conversation_and_copying() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        pilot.app.query_one(Prompt).focus()
+        await pilot.press("ctrl+y")
+        await shown(pilot, "no answer to copy yet")
+        await ask(pilot, fake, "one")
+        await pilot.press("ctrl+n")
+        await shown(pilot, "press Esc first")
+        fake.generations[0].events.put_nowait(TextDelta("answer"))
+        fake.generations[0].events.put_nowait(finished())
+        fake.generations[0].events.put_nowait(None)
+        await until(pilot, idle(pilot))
+        await pilot.press("ctrl+y")
+        assert pilot.app.clipboard == "answer"
+        await pilot.press("ctrl+n")
+        await ask(pilot, fake, "two")
+        assert len(fake.generations[1].request.messages) == 1
+
+
+async def test_leaving_detaches_and_ctrl_c_asks_once() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await pilot.press("ctrl+c")
+        await shown(pilot, "Press Ctrl+C again")
+        assert not fake.closed
+        await pilot.press("ctrl+c")
+    assert fake.closed
+    assert pilot.app.return_code == 130
+
+
+async def test_q_quits_outside_the_prompt_only() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        await pilot.press("q")
+        assert pilot.app.query_one(Prompt).text == "q"
+        await pilot.press("escape", "q")
+    assert pilot.app.return_code == 0

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+from tui_fakes import finished
+
+from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.view import RouteStep
+from diffuse_tui.presenter.blocks import BlockCutter, too_much_for_markdown
+from diffuse_tui.presenter.conversation import (
+    MAX_CHARS,
+    MAX_MESSAGES,
+    Turn,
+    context,
+    finished_lines,
+    opened_line,
+    route_text,
+)
+from diffuse_tui.presenter.spans import plain
+
+
+def test_all_turns_travel_with_a_question() -> None:
+    sent = context([Turn("a", "b"), Turn("unanswered", ""), Turn("c", "d")], "e")
+    assert [(m.role, m.content) for m in sent.messages] == [
+        ("user", "a"),
+        ("assistant", "b"),
+        ("user", "c"),
+        ("assistant", "d"),
+        ("user", "e"),
+    ]
+    assert sent.left_out == 0
+
+
+def test_too_long_a_conversation_loses_its_oldest_turns() -> None:
+    sent = context([Turn("a", "b" * MAX_CHARS), Turn("c", "d")], "e")
+    assert [m.content for m in sent.messages] == ["c", "d", "e"]
+    assert sent.left_out == 1
+    many = context([Turn("a", "b")] * 500, "e")
+    assert len(many.messages) == MAX_MESSAGES
+    assert many.left_out == 500 - MAX_MESSAGES // 2
+
+
+def test_what_is_said_about_an_answer() -> None:
+    lines = [plain(line) for line in finished_lines(finished(events=("x\x1by",)), 0)]
+    assert lines == [
+        "3 tokens · first after 0.25 s · 12.5 tokens/s",
+        "via 01010101 0:15 → 02020202 15:30",
+        "▲ x␛y",
+    ]
+    assert plain(finished_lines(finished("length"), 0)[0]).endswith("cut off at the token limit")
+    assert plain(finished_lines(finished("cancelled"), 0)[0]).endswith("stopped")
+    assert plain(finished_lines(finished(), 2)[-1]) == "▲ the oldest 2 turns did not fit"
+
+
+def test_routes() -> None:
+    relayed = RouteStep("ff" * 32, Slice(0, 1), "relay")
+    assert route_text([relayed]) == "ffffffff 0:1 (relay)"
+    assert route_text([relayed] * 10).endswith("→ 2 more")
+    assert plain(opened_line([relayed], 1)) == "1 prompt token via ffffffff 0:1 (relay)"
+
+
+def pieces(text: str, size: int) -> list[str]:
+    """What is handed out when `text` arrives in chunks of `size`, the rest last."""
+    cutter = BlockCutter()
+    out = [cutter.push(text[i : i + size]) for i in range(0, len(text), size)]
+    return [piece for piece in [*out, cutter.flush()] if piece]
+
+
+DOCUMENT = """# Title
+
+One paragraph
+of two lines.
+
+- a
+
+- b
+
+  more of b
+
+```py
+x = 1
+
+y = 2
+```
+After.
+
+~~~
+```
+~~~
+
+1. one
+2. two
+
+End"""
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 10_000])
+def test_chunks_never_change_the_text(size: int) -> None:
+    assert "".join(pieces(DOCUMENT, size)) == DOCUMENT
+
+
+def test_cuts_are_only_where_markdown_is_settled() -> None:
+    assert pieces(DOCUMENT, 1) == [
+        "# Title\n\n",
+        "One paragraph\nof two lines.\n\n- a\n\n- b\n\n  more of b\n\n",
+        "```py\nx = 1\n\ny = 2\n```\n",
+        "After.\n\n",
+        "~~~\n```\n~~~\n",
+        "\n1. one\n2. two\n\nEnd",
+    ]
+
+
+def test_an_open_code_block_is_never_cut() -> None:
+    cutter = BlockCutter()
+    assert cutter.push("```\na\n\nb\n\nc\n") == ""
+    assert cutter.tail == "```\na\n\nb\n\nc\n"
+
+
+def test_the_cutter_starts_afresh_after_a_flush() -> None:
+    cutter = BlockCutter()
+    cutter.push("```\nopen")
+    assert cutter.flush() == "```\nopen"
+    assert cutter.push("a\n\nb\n") == "a\n\n"
+
+
+def test_oversized_blocks_are_told() -> None:
+    assert not too_much_for_markdown("- x\n" * 200)
+    assert too_much_for_markdown("- x\n" * 300)
+    assert too_much_for_markdown("x" * 20_000)

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tui_fakes import MODEL, TELEMETRY, network, node
+
+from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.view import Event, NodeView
+from diffuse_tui.presenter import figures
+from diffuse_tui.presenter.events import event_line, wrapped_event
+from diffuse_tui.presenter.keys import KEYS, help_lines
+from diffuse_tui.presenter.machine import machine_lines
+from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
+from diffuse_tui.presenter.spans import Span, merged, plain
+from diffuse_tui.presenter.text import clean, clean_line, shorten
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (-1, "0 B"),
+        (512, "512 B"),
+        (1023, "1.0 KiB"),
+        (46 * 2**20, "46 MiB"),
+        (2**60, "1024 PiB"),
+    ],
+)
+def test_sizes(value: float, text: str) -> None:
+    assert figures.size_text(value) == text
+
+
+def test_other_figures() -> None:
+    assert figures.rate_text(2048) == "2.0 KiB/s"
+    assert [figures.speed_text(v) for v in (0, 31.44, 1234.5)] == ["—", "31.4", "1234"]
+    assert [figures.duration_text(v) for v in (-3, 59, 60, 185, 7800, 90_000, 86400)] == [
+        "0 s",
+        "59 s",
+        "1 min",
+        "3 min 5 s",
+        "2 h 10 min",
+        "1 d 1 h",
+        "1 d",
+    ]
+    assert [figures.age_text(v) for v in (0, 5, 61, 7200, 90_000)] == [
+        "now",
+        "5 s",
+        "1 min",
+        "2 h",
+        "1 d",
+    ]
+    assert [figures.round_trip_text(v) for v in (None, 0.0003, 0.25)] == ["—", "0.3 ms", "250 ms"]
+    assert [figures.percent(*v) for v in ((1, 0), (1, 3), (9, 3))] == [0, 33, 100]
+    assert figures.bar(50, 4) == ("━━", "──")
+    assert figures.counted(1, "host") == "1 host"
+    assert figures.counted(2, "entry", "entries") == "2 entries"
+
+
+def test_hostile_text_becomes_harmless() -> None:
+    assert clean("a\x1b[2Jb\tc\r\nd\x9be\x7f\u202ef\ud800\u2028g") == "a␛[2Jb    c\nd�e␡f�\ng"
+    assert clean_line("a\nb" + "x" * 600) == "a b" + "x" * 508 + "…"
+    assert shorten("abc", 3) == "abc"
+    assert shorten("abcd", 3) == "ab…"
+    assert shorten("abcd", 0) == "…"
+
+
+def test_neighbours_of_one_tone_are_joined() -> None:
+    spans = [Span("a"), Span("b"), Span("", "bad"), Span("c", "bad"), Span("d", "bad")]
+    assert merged(spans) == (Span("ab"), Span("cd", "bad"))
+
+
+def rows(*nodes: NodeView) -> list[list[str]]:
+    view = network(*nodes)
+    model = view.models[0] if view.models else None
+    return [[span.text.strip() for span in row.cells] for row in replica_rows(view, model)]
+
+
+def test_rows_are_in_slice_order_and_say_what_is_known() -> None:
+    table = rows(
+        node(9, role="client"),
+        node(8, role="sentinel", rtt_s=0.0004),
+        node(7),
+        node(2, (15, 30), sessions=2, kv_used=1, kv_budget=4, tokens_per_s=9.5, last_seen_s=70),
+        node(1, (0, 15), me=True),
+        node(3, (15, 30), state="loading"),
+        node(4, (0, 30), liveness="dead"),
+        node(5, (0, 30), model="other"),
+    )
+    assert table == [
+        ["00000001*", "0:15", "● ready", "—", "—", "local", "—"],
+        ["00000002", "15:30", "● ready", "2 · 25 %", "9.5", "—", "1 min"],
+        ["00000003", "15:30", "◔ loading", "—", "—", "—", "now"],
+        ["00000004", "0:30", "✖ dead", "—", "—", "—", "now"],
+        ["00000005", "0:30", "● other", "—", "—", "—", "now"],
+        ["00000007", "—", "· idle", "—", "—", "—", "now"],
+        ["00000008", "—", "· sentinel", "—", "—", "0.4 ms", "now"],
+        ["00000009", "—", "· client", "—", "—", "—", "now"],
+    ]
+    assert {len(row) for row in table} == {len(COLUMNS)}
+
+
+def test_rows_without_a_model() -> None:
+    assert rows(node(1))[0][2] == "· idle"
+
+
+def test_this_machine() -> None:
+    assert plain(machine_lines(None, 40)[0]) == " no figures from this machine yet"
+    idle = [plain(line) for line in machine_lines(TELEMETRY, 60)]
+    assert idle[0] == " CPU     ━─────────── 10 % of 2 cores"
+    assert idle[1] == " memory  ━━━━━━────── 4.0 GiB of 8.0 GiB"
+    assert idle[2] == " device  cpu · node 256 MiB · up 1 min 15 s"
+    assert idle[3] == " holds   nothing: this node holds no slice"
+    assert idle[4] == " KV      —"
+    busy = msgspec.structs.replace(
+        TELEMETRY,
+        cpu_percent=99.0,
+        model=MODEL,
+        slice=Slice(0, 10),
+        stage="ready",
+        weight_bytes=2**20,
+        kv_used=9,
+        kv_budget=10,
+        sessions=1,
+        tokens_per_s=3.0,
+        bytes_in_per_s=10.0,
+    )
+    lines = [plain(line) for line in machine_lines(busy, 30)]
+    assert lines[0] == " CPU     ━━━━━━ 99 % of 2 cores"
+    assert machine_lines(busy, 30)[0][1].tone == "bad"
+    assert lines[3] == f" holds   0:10 of {MODEL} · 1.0 MiB · ready"
+    assert lines[4] == " KV      ━━━━━─ 9 B of 10 B · 1 session"
+    assert machine_lines(busy, 30)[4][1].tone == "warning"
+    assert lines[5].split() == ["traffic", "↓", "10", "B/s", "↑", "0", "B/s", "3.0", "tok/s"]
+    loading = msgspec.structs.replace(TELEMETRY, stage="loading 40 %")
+    assert plain(machine_lines(loading, 60)[3]) == " holds   loading 40 %"
+    bare = msgspec.structs.replace(TELEMETRY, slice=Slice(0, 1))
+    assert plain(machine_lines(bare, 60)[3]) == " holds   0:1 of "
+
+
+def test_events_have_time_shape_and_words_kept_whole() -> None:
+    text = plain(event_line(Event(0.0, "warning", "a\x1bb")))
+    assert text.endswith(" ▲ a␛b")
+    assert text[3] == ":"
+    assert plain(event_line(Event(1e300, "info", "x"))) == " --:--:-- · x"
+    lines = wrapped_event(Event(0.0, "error", "one two three four"), 22)
+    assert [plain(line)[12:] for line in lines] == ["one two", "three four"]
+    assert len(wrapped_event(Event(0.0, "info", ""), 5)) == 1
+
+
+def test_help_lists_every_key() -> None:
+    text = "\n".join(plain(line) for line in help_lines())
+    for _, keys in KEYS:
+        for key, what in keys:
+            assert key in text
+            assert what in text

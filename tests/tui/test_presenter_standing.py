@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from tui_fakes import MODEL, PRINT, model, network, node, served
+
+from diffuse_core.domain.slices import Slice
+from diffuse_tui.presenter.banner import Link, state_line, title_line
+from diffuse_tui.presenter.spans import plain
+from diffuse_tui.presenter.standing import (
+    absence,
+    choose,
+    model_lines,
+    ranges_text,
+    refusal,
+    standing,
+)
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.view import ModelView, NetworkView, NodeView
+
+R = [Slice(i, i + 1) for i in range(0, 20, 2)]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "text"),
+    [
+        ([], "no layers"),
+        ([Slice(10, 20)], "layers 10:20"),
+        (R[:2], "layers 0:1 and 2:3"),
+        (R[:3], "layers 0:1, 2:3 and 4:5"),
+        (R[:4], "layers 0:1, 2:3, 4:5 and 1 more range"),
+        (R, "layers 0:1, 2:3, 4:5 and 7 more ranges"),
+    ],
+)
+def test_ranges_are_named(ranges: list[Slice], text: str) -> None:
+    assert ranges_text(ranges) == text
+
+
+def sentence(*nodes: NodeView, **more: Any) -> str:
+    state = standing(model(nodes, **more), nodes)
+    return f"{state.glyph} {state.sentence}"
+
+
+def test_each_state_has_its_shape_word_and_reason() -> None:
+    whole = (0, 30)
+    assert sentence(node(1, whole), node(2, whole)) == (
+        "● Robust: every layer has 2 or more holders"
+    )
+    assert sentence(node(1, (0, 20)), node(2, (10, 30)), node(3, (0, 10)), node(4, (20, 30))) == (
+        "● Robust: every layer has 2 or more holders"
+    )
+    assert sentence(node(1, whole), node(2, (0, 10)), node(3, (20, 30))) == (
+        "◐ Fragile: layers 10:20 have one holder"
+    )
+    assert sentence(node(1, whole)) == "◐ Fragile: every layer has only one holder"
+    assert sentence(node(1, whole), node(2, whole), target_replicas=3) == (
+        "◐ Fragile: every layer has 2 of 3 holders"
+    )
+    assert sentence(node(1, (0, 10)), node(2, (20, 30))) == (
+        "○ Incomplete: layers 10:20 of 30 are held by no live node"
+    )
+
+
+def test_a_gap_that_is_being_filled_says_so() -> None:
+    base = (node(1, (0, 10)), node(2, (20, 30)))
+    loading = node(3, (10, 20), state="loading")
+    assert sentence(*base, loading).endswith("; one host is loading")
+    claiming = node(4, (12, 20), state="claiming")
+    assert sentence(*base, loading, claiming).endswith("; 2 hosts are loading")
+    gone = node(5, (10, 20), state="loading", liveness="dead")
+    assert sentence(*base, gone).endswith("no live node")
+
+
+def test_no_model_says_what_to_do() -> None:
+    assert "diffuse host" in absence(None).sentence
+    assert absence("x[red]\x1b[2J").sentence.startswith("Waiting: ")
+    assert "\x1b" not in absence("\x1b[2J").sentence
+
+
+def test_refusals_name_the_missing_ranges() -> None:
+    view = served()
+    assert refusal(view.models[0], view.nodes, None) is None
+    broken = network(node(1, (0, 10)))
+    assert "layers 10:30 of 30" in refusal(broken.models[0], broken.nodes, None)
+    assert "no host" in refusal(None, (), "x")
+    odd = model(view.nodes, servable=False)
+    assert "loading" in refusal(odd, view.nodes, None)
+
+
+def test_the_model_shown_is_the_chosen_then_the_wanted_then_the_servable() -> None:
+    base = served().models[0]
+    other = msgspec.structs.replace(base, id="other", fingerprint="cd" * 32, servable=False)
+    view = msgspec.structs.replace(served(), models=(other, base))
+    assert choose(view, None, None) is base
+    assert choose(view, "other", None) is other
+    assert choose(view, PRINT, None) is base
+    assert choose(view, "nothing", None) is None
+    assert choose(view, None, "cd" * 32) is other
+    assert choose(view, None, "gone") is base
+    assert choose(network(), None, None) is None
+
+
+def test_the_picker_shows_name_and_state() -> None:
+    view = served()
+    first, second = model_lines(view.models[0], view.nodes)
+    assert plain(first) == f"{MODEL}  30 layers · fp32 · 2 hosts"
+    assert plain(second) == "◐ Fragile: every layer has only one holder"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_the_title_fits_and_keeps_the_link_state(width: int) -> None:
+    view = served()
+    line = plain(title_line("Diffuse", view.models[0], view, Link("connected"), width))
+    assert line.endswith("● connected ")
+    assert len(line) <= max(width, 32)
+    if width >= 80:
+        assert f"{MODEL} 30 layers · fp32 · 2 nodes" in line
+    assert plain(title_line("Diffuse", None, None, Link("connecting"), width)).strip()
+
+
+def test_the_title_tells_of_more_models() -> None:
+    base = served()
+    other = msgspec.structs.replace(base.models[0], id="other")
+    view = msgspec.structs.replace(base, models=(base.models[0], other))
+    line = title_line("Diffuse", view.models[0], view, Link("connected"), 100)
+    assert "m: 2 models" in plain(line)
+
+
+def test_the_state_line_tells_of_the_link_first() -> None:
+    view = served()
+
+    def text(
+        link: Link,
+        shown: NetworkView | None = view,
+        wanted: str | None = None,
+        of: ModelView | None = view.models[0],
+    ) -> str:
+        return plain(state_line(of, shown, link, wanted, 80)[0])
+
+    assert text(Link("connecting"), None, None, None).startswith(" ◌ Connecting: waiting")
+    assert text(Link("disconnected", "gone · retrying")) == " ✖ Disconnected: gone · retrying"
+    assert text(Link("stalled", "silent")) == " ◐ Stalled: silent"
+    assert text(Link("connected")).startswith(" ◐ Fragile:")
+    assert text(Link("connected"), None).startswith(" ◐ Fragile:")
+    assert text(Link("connecting")).startswith(" ◐ Fragile:")
+    assert text(Link("connected"), view, "x", None).startswith(" ○ Waiting:")
+    assert len(text(Link("disconnected", "y" * 300))) == 80
