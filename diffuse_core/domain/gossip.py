@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from diffuse_core.domain.directory import Directory
 from diffuse_core.domain.identity import Identity, NodeId
-from diffuse_core.domain.liveness import FailureDetector
-from diffuse_core.domain.members import Member
 from diffuse_core.domain.messages import (
     MAX_PUSH,
     Ack,
@@ -33,18 +30,18 @@ from diffuse_core.domain.messages import (
     Push,
     Rumour,
 )
-from diffuse_core.domain.narration import liveness_line, record_lines
 from diffuse_core.domain.newsqueue import NewsQueue
-from diffuse_core.domain.reconcile import answer_member, answer_observer, digest
-from diffuse_core.domain.records import Record, SignedRecord, first_sequence, record_node, seal
+from diffuse_core.domain.records import Record, SignedRecord, first_sequence, seal
+from diffuse_core.domain.roster import Roster
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from diffuse_core.domain.directory import Entry
-    from diffuse_core.domain.view import EventLevel, Liveness
+    from diffuse_core.domain.directory import Admission, Entry
+    from diffuse_core.domain.members import Member
+    from diffuse_core.domain.view import EventLevel
 
 FANOUT = 3
 GOSSIP_INTERVAL_S = 0.2
@@ -52,8 +49,8 @@ SYNC_INTERVAL_S = 10.0
 SYNC_SCALE_FROM = 32
 WANT_INTERVAL_S = 0.5
 EXPIRE_INTERVAL_S = 5.0
-DEAD_SHOWN_S = 60.0
-"""How long a dead node stays in `members`; its tombstone stays longer."""
+REASSERT_INTERVAL_S = 0.2
+"""At most this often is what others say of us answered with a new sequence."""
 MAX_PIGGYBACK = 16
 MAX_SPREAD_BYTES = 32 * 2**10
 MAX_OUTBOX = 2048
@@ -83,14 +80,15 @@ class Gossip:
         self._own = identity.node
         self._rng = rng
         self._sequence = first_sequence(boot_ms)
-        self._directory = Directory()
-        self._detector = FailureDetector(self._own, rng)
+        self._roster = Roster(self._own, rng)
+        self._detector = self._roster.detector
         self._news = NewsQueue()
         self._outbox: list[tuple[NodeId, GossipMessage]] = []
         self._answers: dict[NodeId, tuple[Rumour, ...]] = {}
         self._events: deque[tuple[EventLevel, str]] = deque(maxlen=MAX_EVENTS)
         self._spread_at = -math.inf
         self._want_at = -math.inf
+        self._reassert_at = -math.inf
         self._sync_at = math.inf
         self._expire_at = math.inf
         self._now = -math.inf
@@ -105,7 +103,7 @@ class Gossip:
         A record that says nothing new is not published again. Returns the one that stands.
         """
         self._now = now
-        entry = self._directory.get(self._own)
+        entry = self._roster.own()
         draft = msgspec.structs.replace(record, node=self._own, sequence=self._sequence)
         if entry is not None and draft == entry.record:
             return entry.record
@@ -113,7 +111,7 @@ class Gossip:
 
     def leave(self, now: float) -> None:
         """Say farewell: others drop us at once. After it nothing else is done or sent."""
-        entry = self._directory.get(self._own)
+        entry = self._roster.own()
         if entry is None or self._left:
             return
         holding = entry.record.holding
@@ -129,36 +127,17 @@ class Gossip:
     # --- what is known ---------------------------------------------------------------------
 
     @property
-    def own(self) -> NodeId:
-        """Our node id."""
-        return self._own
-
-    @property
-    def equivocations(self) -> int:
-        """Times a node signed two records of one sequence; the first was kept."""
-        return self._directory.refusals["equivocation"]
-
-    @property
-    def unsound(self) -> int:
-        """Records refused because they were malformed, oversized or not signed by their node."""
-        return self._directory.refusals["unsound"]
+    def refusals(self) -> Mapping[Admission, int]:
+        """How many records were refused, by reason: what hostile or broken nodes sent."""
+        return self._roster.directory.refusals
 
     def members(self, now: float) -> tuple[Member, ...]:
-        """All known nodes, our own too once published; the dead for DEAD_SHOWN_S more."""
-        return tuple(
-            Member(
-                record=entry.record,
-                liveness=self._liveness(node),
-                heard_at=now if node == self._own else self._detector.heard_at(node),
-                rtt_s=self._detector.rtt(node),
-            )
-            for node, entry in self._directory.items()
-            if self._shown(entry, now)
-        )
+        """All nodes but those that left, our own included, the dead for a minute more."""
+        return self._roster.members(now)
 
     def addresses(self, node: NodeId) -> tuple[str, ...]:
         """Where `node` says it can be dialled, HOST:PORT each; none when unknown."""
-        entry = self._directory.get(node)
+        entry = self._roster.directory.get(node)
         return () if entry is None else entry.record.addresses
 
     # --- what happens ----------------------------------------------------------------------
@@ -201,10 +180,10 @@ class Gossip:
 
     def pull_from(self, node: NodeId) -> None:
         """Introduce ourselves to `node` and ask for what it knows (push-pull join)."""
-        entry = self._directory.get(self._own)
+        entry = self._roster.own()
         if entry is not None:
             self._send(node, Push(records=(entry.signed,)))
-        self._send(node, Pull(digest(self._directory, self._stance), reply=entry is not None))
+        self._send(node, Pull(self._roster.digest(), reply=entry is not None))
 
     def tick(self, now: float) -> None:
         """Do what is due."""
@@ -220,8 +199,7 @@ class Gossip:
             self._sync(now)
         if now >= self._expire_at:
             self._expire_at = now + EXPIRE_INTERVAL_S
-            self._directory.expire(now)
-            self._drop_forgotten()
+            self._roster.expire(now)
 
     def next_deadline(self) -> float:
         """When `tick` has something to do, monotonic; inf when never."""
@@ -233,7 +211,9 @@ class Gossip:
     def drain(self) -> list[tuple[NodeId, GossipMessage]]:
         """Take the messages to send, in order per receiver."""
         for node, theirs in self._answers.items():
-            self._outbox.extend((node, push) for push in self._answer(node, theirs))
+            self._outbox.extend(
+                (node, push) for push in self._roster.answer(node, theirs, self._now)
+            )
         self._answers.clear()
         outbox, self._outbox = self._outbox, []
         return outbox
@@ -247,10 +227,10 @@ class Gossip:
     # --- records ---------------------------------------------------------------------------
 
     def _publish(self, draft: Record, now: float) -> Record:
-        entry = self._directory.get(self._own)
+        entry = self._roster.own()
         sequence = self._sequence if entry is None else self._sequence + 1
         record = msgspec.structs.replace(draft, sequence=sequence)
-        if self._directory.admit(seal(record, self._identity), now) not in ("new", "newer"):
+        if self._roster.directory.admit(seal(record, self._identity), now) not in ("new", "newer"):
             raise UsageError(
                 "this node's record is too large or out of bounds to be published; "
                 "use fewer or shorter addresses, or a shorter model name"
@@ -260,49 +240,35 @@ class Gossip:
         self._tell(self._own, now, with_record=True)
         return record
 
+    def _reassert(self, entry: Entry, now: float) -> bool:
+        """Publish our record again under the next sequence, unless that was done just now."""
+        if now < self._reassert_at:
+            return False
+        self._reassert_at = now + REASSERT_INTERVAL_S
+        self._publish(entry.record, now)
+        return True
+
     def _on_push(self, sender: NodeId, message: Push, now: float) -> None:
         for signed in message.records[:MAX_PUSH]:
-            record = self._directory.read(signed)
+            record = self._roster.directory.read(signed)
             if record is not None and record.node == self._own:
                 self._on_own_record(record, now)
-            else:
-                self._admit(signed, now)
+            elif (news := self._roster.admit(signed, now)) is not None:
+                self._start_timers(now)
+                self._events.extend(news[1])
+                self._tell(news[0], now, with_record=True)
         self._hear(sender, message.rumours, now)
-
-    def _admit(self, signed: SignedRecord, now: float) -> None:
-        record = self._directory.read(signed)
-        entry = None if record is None else self._directory.get(record_node(record))
-        old = None if entry is None or entry.record.left else entry.record
-        if self._directory.admit(signed, now) not in ("new", "newer") or record is None:
-            return
-        self._drop_forgotten()
-        self._start_timers(now)
-        node = record_node(record)
-        if record.left:
-            self._detector.forget(node)
-        else:
-            self._detector.alive(node, now)
-        self._events.extend(record_lines(old, record))
-        self._tell(node, now, with_record=True)
 
     def _on_own_record(self, record: Record, now: float) -> None:
         """A record signed with our key: an earlier run's with a later clock, or a twin's."""
-        entry = self._directory.get(self._own)
+        entry = self._roster.own()
         if entry is None:
             self._sequence = max(self._sequence, record.sequence + 1)
-        elif record.sequence > self._sequence or (
-            record.sequence == self._sequence and record != entry.record
-        ):
-            self._sequence = record.sequence
-            self._publish(entry.record, now)
-            if not self._warned:
+        elif record.sequence >= self._sequence and record != entry.record:
+            self._sequence = max(self._sequence, record.sequence)
+            if self._reassert(entry, now) and not self._warned:
                 self._warned = True
                 self._events.append(("warning", _TWIN))
-
-    def _drop_forgotten(self) -> None:
-        for node in self._directory.drain_forgotten():
-            self._detector.forget(node)
-            self._news.drop(node)
 
     def _start_timers(self, now: float) -> None:
         if self._sync_at == math.inf:
@@ -313,12 +279,12 @@ class Gossip:
 
     def _hear(self, sender: NodeId, rumours: Iterable[Rumour], now: float) -> None:
         """Beliefs of a member; those of strangers do not count."""
-        if not self._is_member(sender):
+        if not self._roster.is_member(sender):
             return
         want = False
         for rumour in rumours:
             node = NodeId(rumour.node)
-            entry = self._directory.get(node)
+            entry = self._roster.directory.get(node)
             if entry is None:
                 want = want or rumour.liveness != "dead"
             elif rumour.sequence > entry.record.sequence:
@@ -327,54 +293,37 @@ class Gossip:
                 self._hear_ill(sender, node, rumour, now)
         if want and now >= self._want_at:
             self._want_at = now + WANT_INTERVAL_S
-            self._send(sender, Pull(digest(self._directory, self._stance)))
+            self._send(sender, Pull(self._roster.digest()))
 
     def _hear_ill(self, sender: NodeId, node: NodeId, rumour: Rumour, now: float) -> None:
-        entry = self._directory.get(node)
+        entry = self._roster.own()
         if node == self._own and entry is not None:
-            self._detector.ail()
-            self._publish(entry.record, now)
-            self._send(sender, Push(records=(entry.signed,)))
+            if self._reassert(entry, now):
+                self._detector.ail()
+                self._send(sender, Push(records=(entry.signed,)))
         elif node != sender:
             self._detector.accuse(node, sender, now, dead=rumour.liveness == "dead")
 
-    def _is_member(self, node: NodeId) -> bool:
-        entry = self._directory.get(node)
-        return entry is not None and not entry.record.left
-
-    def _liveness(self, node: NodeId) -> Liveness:
-        return "alive" if node == self._own else self._detector.state(node)
-
-    def _stance(self, node: NodeId) -> Liveness:
-        return "alive" if node == self._own else self._detector.stance(node)
-
-    def _rumour(self, node: NodeId, liveness: Liveness) -> tuple[Rumour, ...]:
-        entry = self._directory.get(node)
-        return () if entry is None else (Rumour(node, entry.record.sequence, liveness),)
-
     def _piggyback(self, to: NodeId) -> tuple[Rumour, ...]:
         """A few rumours for a Ping or an Ack; what we think ill of the receiver always."""
-        if not self._is_member(to):
+        if not self._roster.is_member(to):
             return ()
         rumours: list[Rumour] = []
-        if self._detector.state(to) != "alive":
-            rumours.extend(self._rumour(to, self._detector.state(to)))
+        of_receiver = self._roster.rumour(to, to=to)
+        if of_receiver is not None and of_receiver.liveness != "alive":
+            rumours.append(of_receiver)
         for node, news in self._news.freshest():
+            rumour = self._roster.rumour(node)
+            if rumour is not None and not news.with_record and node != to:
+                rumours.append(rumour)
+                self._news.count_down(node, 1)
             if len(rumours) >= MAX_PIGGYBACK:
                 break
-            if not news.with_record and node != to:
-                rumours.extend(self._rumour(node, self._stance(node)))
-                self._news.count_down(node, 1)
         return tuple(rumours)
 
     def _collect(self, now: float) -> None:
         """Carry over what the failure detector found and wants sent."""
-        for node, liveness in self._detector.drain_changes():
-            if liveness == "dead":
-                self._directory.bury(node, now)
-            else:
-                self._directory.unearth(node)
-            self._events.append(liveness_line(node, liveness))
+        self._events.extend(self._roster.take_changes(now))
         for node in self._detector.drain_testimony():
             self._tell(node, now, with_record=False)
         for to, step in self._detector.drain():
@@ -400,14 +349,17 @@ class Gossip:
         rumours: list[Rumour] = []
         size = 0
         for node, news in itertools.islice(self._news.freshest(), MAX_PUSH):
-            entry = self._directory.get(node)
-            if entry is None or size > MAX_SPREAD_BYTES:
-                break
+            entry, rumour = self._roster.directory.get(node), self._roster.rumour(node)
+            if entry is None or rumour is None:
+                self._news.drop(node)
+                continue
             size += len(entry.signed.payload)
+            if size > MAX_SPREAD_BYTES:
+                break
             if news.with_record:
                 records.append(entry.signed)
-            if self._stance(node) != "alive" and not entry.record.left:
-                rumours.extend(self._rumour(node, self._stance(node)))
+            if rumour.liveness != "alive" and not entry.record.left:
+                rumours.append(rumour)
             self._news.count_down(node, len(targets))
         for target in targets:
             self._send(target, Push(records=tuple(records), rumours=tuple(rumours)))
@@ -417,17 +369,9 @@ class Gossip:
         live = self._detector.live()
         scale = 1 + max(0.0, math.log2((len(live) + 1) / SYNC_SCALE_FROM))
         self._sync_at = now + SYNC_INTERVAL_S * scale * (0.75 + self._rng.random() / 2)
-        dead = [
-            node
-            for node, entry in self._directory.items()
-            if entry.gone_at is not None and not entry.record.left
-        ]
-        for some in (live, dead):
+        for some in (live, self._roster.dead()):
             if some:
-                self._send(
-                    self._rng.choice(some),
-                    Pull(digest(self._directory, self._stance), reply=True),
-                )
+                self._send(self._rng.choice(some), Pull(self._roster.digest(), reply=True))
 
     def _on_pull(self, sender: NodeId, message: Pull, now: float) -> None:
         self._hear(sender, message.digest, now)
@@ -435,32 +379,16 @@ class Gossip:
             return
         self._answers[sender] = message.digest
         if message.reply:
-            self._send(sender, Pull(digest(self._directory, self._stance)))
-
-    def _answer(self, node: NodeId, theirs: Sequence[Rumour]) -> Iterator[Push]:
-        if not self._is_member(node):
-            return answer_observer(
-                self._directory, self._liveness, lambda entry: self._shown(entry, self._now)
-            )
-
-        def stance(about: NodeId) -> Liveness:
-            return self._liveness(about) if about == node else self._stance(about)
-
-        return answer_member(node, theirs, self._directory, stance)
+            self._send(sender, Pull(self._roster.digest()))
 
     def _on_ping_request(self, sender: NodeId, message: PingRequest, now: float) -> None:
         target = NodeId(message.target)
-        if not self._is_member(sender):
+        if not self._roster.is_member(sender):
             return
         if target == self._own:
             self._send(sender, Ack(message.nonce))
         else:
             self._detector.relay(sender, message.nonce, target, now)
-
-    def _shown(self, entry: Entry, now: float) -> bool:
-        if entry.gone_at is None:
-            return True
-        return not entry.record.left and now - entry.gone_at < DEAD_SHOWN_S
 
     def _send(self, to: NodeId, message: GossipMessage) -> None:
         if len(self._outbox) < MAX_OUTBOX:

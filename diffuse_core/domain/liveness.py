@@ -14,11 +14,12 @@ constants of hashicorp/memberlist. What differs, and why:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import Ack, Ping, PingRequest
+from diffuse_core.domain.suspicion import Suspicion
 
 if TYPE_CHECKING:
     import random
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 PROBE_INTERVAL_S = 1.0
 PROBE_TIMEOUT_S = 0.5
 INDIRECT_PROBES = 3
-SUSPICION_S = 4.0
-"""Seconds of suspicion per decade of members, once confirmed."""
-SUSPICION_LEAST_S = 5.0
-"""With the second that a probe takes, a pause of five seconds is survived."""
-SUSPICION_UNCONFIRMED = 6.0
-CONFIRMATIONS = 2
 STRIKES = 3
 MAX_HEALTH = 8
 MAX_PROBES = 64
@@ -49,19 +44,12 @@ Step = tuple[NodeId, Ping | Ack | PingRequest]
 
 
 @dataclass
-class _Suspicion:
-    started: float
-    accusers: dict[NodeId, None] = field(default_factory=dict)
-    dead_claims: dict[NodeId, None] = field(default_factory=dict)
-
-
-@dataclass
 class _Known:
     heard_at: float
     state: Liveness = "alive"
     rtt_s: float | None = None
     strikes: int = 0
-    suspicion: _Suspicion | None = None
+    suspicion: Suspicion | None = None
 
 
 @dataclass
@@ -118,7 +106,7 @@ class FailureDetector:
         """What we say of `node`: suspect only when our own probe failed."""
         known = self._known.get(node)
         suspicion = known.suspicion if known else None
-        if suspicion is not None and self._own not in suspicion.accusers:
+        if suspicion is not None and not suspicion.witnessed:
             return "alive"
         return self.state(node)
 
@@ -179,7 +167,7 @@ class FailureDetector:
             return
         self._suspect(node, known, by, now)
         if dead and known.suspicion is not None:
-            known.suspicion.dead_claims[by] = None
+            known.suspicion.claim_dead(by)
         self.probe(node, now)
         self._convict(node, known)
 
@@ -229,9 +217,9 @@ class FailureDetector:
             probe.deadline if probe.helpers is not None else probe.indirect_at
             for probe in self._probes.values()
         )
-        wanted = self._wanted()
+        live = len(self.live())
         times.extend(
-            known.suspicion.started + self._patience(known.suspicion, wanted)
+            known.suspicion.deadline(live)
             for known in self._known.values()
             if known.suspicion is not None
         )
@@ -317,8 +305,8 @@ class FailureDetector:
             self._ail(-1)
         suspicion = known.suspicion
         if suspicion is not None:
-            suspicion.accusers.pop(self._own, None)
-            if not suspicion.accusers:
+            suspicion.withdraw()
+            if suspicion.groundless:
                 known.suspicion = None
                 self._turn(node, known, "alive")
 
@@ -344,42 +332,21 @@ class FailureDetector:
 
     def _suspect(self, node: NodeId, known: _Known, by: NodeId, now: float) -> None:
         if known.suspicion is None:
-            known.suspicion = _Suspicion(started=now)
-        fresh = by not in known.suspicion.accusers
-        if fresh and (by == self._own or len(known.suspicion.accusers) <= CONFIRMATIONS):
-            known.suspicion.accusers[by] = None
-        if fresh and by == self._own:
+            known.suspicion = Suspicion(self._own, now)
+        if known.suspicion.accuse(by) and by == self._own:
             self._testimony.append(node)
         self._turn(node, known, "suspect")
 
-    def _wanted(self) -> int:
-        """Confirmations to wait for: in a small network nobody is left to give them."""
-        return min(CONFIRMATIONS, max(0, len(self.live()) - 1))
-
-    def _patience(self, suspicion: _Suspicion, wanted: int) -> float:
-        """Seconds from suspicion to death; Lifeguard's formula, shrinking with confirmations."""
-        least = max(SUSPICION_LEAST_S, SUSPICION_S * math.log10(1 + len(self._known)))
-        if wanted < CONFIRMATIONS:
-            return least
-        most = SUSPICION_UNCONFIRMED * least
-        given = min(max(0, len(suspicion.accusers) - 1), wanted)
-        return most - math.log(given + 1) / math.log(wanted + 1) * (most - least)
-
     def _convict(self, node: NodeId, known: _Known) -> None:
         """Dead at once when we failed to reach it and enough others found it dead."""
-        suspicion = known.suspicion
-        if (
-            suspicion is not None
-            and self._own in suspicion.accusers
-            and len(suspicion.dead_claims) >= max(1, self._wanted())
-        ):
+        if known.suspicion is not None and known.suspicion.convicted(len(self.live())):
             self._die(node, known)
 
     def _expire(self, now: float) -> None:
-        wanted = self._wanted()
+        live = len(self.live())
         for node, known in self._known.items():
             suspicion = known.suspicion
-            if suspicion is None or now < suspicion.started + self._patience(suspicion, wanted):
+            if suspicion is None or now < suspicion.deadline(live):
                 continue
             if known.heard_at >= suspicion.started:
                 known.suspicion = None

@@ -29,11 +29,12 @@ def digest(directory: Directory, stance: Stance) -> tuple[Rumour, ...]:
 
 
 def answer_member(
-    node: NodeId, theirs: Sequence[Rumour], directory: Directory, stance: Stance
+    theirs: Sequence[Rumour], directory: Directory, stance: Stance
 ) -> Iterator[Push]:
-    """What the member `node` lacks: newer records, and beliefs about sequences it knows.
+    """What a member with the digest `theirs` lacks.
 
-    Records of the dead are not pushed to those that never knew them.
+    That is newer records, and beliefs about sequences it knows or is about to know. Records of
+    the dead are not pushed to those that never knew them.
     """
     known = {rumour.node: rumour for rumour in theirs}
     records: list[SignedRecord] = []
