@@ -36,6 +36,9 @@ class BlockCutter:
         while (end := self._pending.find("\n", self._scanned)) >= 0:
             self._line(self._pending[self._scanned : end], end + 1)
             self._scanned = end + 1
+        # A letter after an empty line begins a new paragraph, whatever follows on its line.
+        if self._blank and not self._fence and self._pending[self._scanned :][:1].isalpha():
+            self._cut = self._scanned
         settled, self._pending = self._pending[: self._cut], self._pending[self._cut :]
         self._scanned -= self._cut
         self._cut = 0

@@ -31,7 +31,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Esc", "stop the answer on every host; else leave the prompt"),
             ("Up  Down", "earlier questions"),
             ("Ctrl+N", "new conversation"),
-            ("Ctrl+Y", "copy the last answer"),
+            ("y", "copy the last answer"),
         ),
     ),
 )

@@ -48,6 +48,7 @@ class MainScreen(Screen[None]):
         Binding("c", "page('chat')", "Chat", show=False),
         Binding("e", "page('machine')", "Machine and events", show=False),
         Binding("m,f5", "pick_model", "Model", key_display="m"),
+        Binding("y", "copy_answer", "Copy the answer", show=False),
         Binding("escape", "escape", "Stop / leave", show=False),
         Binding("question_mark,f1", "help", "Help", key_display="?"),
         Binding("q", "app.quit", "Quit"),
@@ -160,6 +161,10 @@ class MainScreen(Screen[None]):
             return
         if isinstance(self.focused, Prompt):
             self.query_one("#conversation").focus()
+
+    def action_copy_answer(self) -> None:
+        """Hand the last answer to the terminal's clipboard."""
+        self.query_one(ChatPane).copy_answer()
 
     # --- other screens ----------------------------------------------------------------------
 

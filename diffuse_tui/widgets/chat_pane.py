@@ -51,7 +51,6 @@ class ChatPane(Vertical):
     BORDER_TITLE = "Chat"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "new_conversation", "New chat", show=False),
-        Binding("ctrl+y", "copy_answer", "Copy answer", show=False),
     ]
 
     class Ask(Message):
@@ -229,7 +228,7 @@ class ChatPane(Vertical):
         self.query_one("#hello").display = True
         self._say()
 
-    def action_copy_answer(self) -> None:
+    def copy_answer(self) -> None:
         """Hand the last answer to the terminal's clipboard."""
         if not self._turns:
             self._say("no answer to copy yet", "warning")

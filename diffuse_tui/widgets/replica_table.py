@@ -41,6 +41,7 @@ class ReplicaTable(DataTable[Text]):
     def show_view(self, view: NetworkView, model: ModelView | None) -> None:
         """Bring the rows up to date, touching only what changed."""
         rows = replica_rows(view, model)
+        current = self._under_cursor()
         keys = [row.key for row in rows]
         alive = set(keys)
         for key in [key for key in self._shown if key not in alive]:
@@ -49,9 +50,13 @@ class ReplicaTable(DataTable[Text]):
         for row in rows:
             self._put(row)
         if keys != self._order:
-            self._arrange(keys)
+            self._arrange(keys, current)
         hosts = sum(1 for node in view.nodes if node.role == "host")
         self.border_subtitle = f"{hosts} hosts · {len(view.nodes)} nodes"
+
+    def _under_cursor(self) -> str | None:
+        row = self.cursor_row
+        return self.ordered_rows[row].key.value if self.is_valid_row_index(row) else None
 
     def _put(self, row: Row) -> None:
         before = self._shown.get(row.key)
@@ -73,18 +78,13 @@ class ReplicaTable(DataTable[Text]):
             span.text, self._painter.own_style(span.tone), no_wrap=True, overflow="ellipsis"
         )
 
-    def _arrange(self, keys: list[str]) -> None:
+    def _arrange(self, keys: list[str], current: str | None) -> None:
         """Sort rows into the order of `keys`; the cursor stays on its node."""
-        current = (
-            self.ordered_rows[self.cursor_row].key
-            if self.is_valid_row_index(self.cursor_row)
-            else None
-        )
         for place, key in enumerate(keys):
             cell = self.get_cell(key, COLUMNS[0][0])
             if isinstance(cell, _FirstCell):
                 cell.place = place
         self.sort(COLUMNS[0][0], key=lambda cell: cell.place)
         self._order = keys
-        if current is not None and current.value in self._shown:
+        if current is not None and current in self._shown:
             self.move_cursor(row=self.get_row_index(current), scroll=False)

@@ -307,13 +307,12 @@ async def test_every_size_draws_and_every_page_can_be_reached(size: tuple[int, i
     async with running(there, size) as pilot:
         there.first.show(served())
         await until(pilot, lambda: pilot.app.query_one(Banner).facts.view is not None)
-        for key in ("f2", "f3", "f4", "f1", "escape", "tab"):
+        for key in ("f2", "f3", "f4", "f1"):
             await pilot.press(key)
-            await pilot.pause()
             lines = screen_text(pilot).split("\n")
             assert {len(line) for line in lines} == {size[0]}
-        if size == (30, 8):
-            assert "Diffuse needs 40 x 12" in screen_text(pilot)
+            if key == "f4":
+                assert ("Diffuse needs 40 x 12" in "".join(lines)) == (size == (30, 8))
 
 
 async def test_pages_at_80_by_24() -> None:
@@ -353,8 +352,9 @@ async def test_updates_keep_cursor_and_scroll() -> None:
         there.first.show(network(*hosts))
         await until(pilot, lambda: pilot.app.query_one(DataTable).row_count == 100)
         table = pilot.app.query_one(DataTable)
-        for _ in range(30):
-            await pilot.press("down")
+        table.focus()
+        table.move_cursor(row=30)
+        await pilot.press("down")
         before, scroll = table.ordered_rows[table.cursor_row].key, table.scroll_y
         changed = [node(n, (n % 20, n % 20 + 10), tokens_per_s=5.0) for n in range(100)]
         there.first.show(network(*changed))
@@ -462,8 +462,7 @@ async def test_a_new_conversation_and_copying() -> None:
     there = Node()
     async with running(there) as pilot:
         fake = await ready(pilot, there)
-        pilot.app.query_one(Prompt).focus()
-        await pilot.press("ctrl+y")
+        await pilot.press("escape", "y")
         await shown(pilot, "no answer to copy yet")
         await ask(pilot, fake, "one")
         await pilot.press("ctrl+n")
@@ -472,7 +471,7 @@ async def test_a_new_conversation_and_copying() -> None:
         fake.generations[0].events.put_nowait(finished())
         fake.generations[0].events.put_nowait(None)
         await until(pilot, idle(pilot))
-        await pilot.press("ctrl+y")
+        await pilot.press("escape", "y")
         assert pilot.app.clipboard == "answer"
         await pilot.press("ctrl+n")
         await ask(pilot, fake, "two")

@@ -105,7 +105,8 @@ def test_cuts_are_only_where_markdown_is_settled() -> None:
         "```py\nx = 1\n\ny = 2\n```\n",
         "After.\n\n",
         "~~~\n```\n~~~\n",
-        "\n1. one\n2. two\n\nEnd",
+        "\n1. one\n2. two\n\n",
+        "End",
     ]
 
 
