@@ -42,6 +42,8 @@ class FileModelStore:
         """
         if model == DEMO:
             return GgufSource(self._demo(progress), DEMO_ID)
+        if not model:
+            raise ModelUnknown(f"no model was named; {_ACCEPTED}")
         try:
             path = Path(model).expanduser()
             if path.is_dir():
@@ -50,7 +52,9 @@ class FileModelStore:
                 return _open_file(path)
             exists = path.exists()
         except (OSError, ValueError, RuntimeError) as error:
-            raise ModelUnknown(f"no model {_shown(model)}: {error}; {_ACCEPTED}") from error
+            raise ModelUnknown(
+                f"no model {_shown(model)}: {str(error)[:120]}; {_ACCEPTED}"
+            ) from error
         if exists:
             raise ModelUnusable(f"{model} is neither a file nor a directory; {_ACCEPTED}")
         raise ModelUnknown(

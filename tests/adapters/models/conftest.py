@@ -1,0 +1,138 @@
+"""A tiny random Llama as a directory and as a GGUF file, written by other code than reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from transformers import PreTrainedConfig
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "attn_implementation": "sdpa",
+}
+
+
+@pytest.fixture
+def make_model() -> Callable:
+    def make(kind: str = "llama", **settings: object) -> torch.nn.Module:
+        torch.manual_seed(11)
+        config = CONFIG_MAPPING[kind](**{**SIZES, **settings})
+        model = AutoModelForCausalLM.from_config(config).eval()
+        for name, parameter in model.named_parameters():
+            if name.endswith(("norm.weight", "bias")):
+                torch.nn.init.normal_(parameter, 1.0, 0.1)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def save(tmp_path: Path, make_model: Callable) -> Callable:
+    """Save a model as a directory of safetensors."""
+
+    def make(
+        kind: str = "llama", name: str = "tiny", shard: str | None = None, **settings: object
+    ) -> Path:
+        directory = tmp_path / name
+        options = {"max_shard_size": shard} if shard else {}
+        make_model(kind, **settings).save_pretrained(directory, **options)
+        return directory
+
+    return make
+
+
+def permuted(weights: np.ndarray, heads: int) -> np.ndarray:
+    """As llama.cpp's converter does it (convert_hf_to_gguf.py, LlamaModel.permute)."""
+    return (
+        weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(weights.shape)
+    )
+
+
+def add_key(writer: gguf.GGUFWriter, key: str, value: object) -> None:
+    if isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    elif value is not None:
+        writer.add_uint32(key, value)
+
+
+def keys_of(config: PreTrainedConfig) -> dict[str, object]:
+    return {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
+        "rope.freq_base": float(config.rope_parameters["rope_theta"]),
+        "attention.key_length": config.head_dim if config.model_type == "qwen3" else None,
+    }
+
+
+def as_stored(name: str, numbers: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
+    if config.model_type == "llama" and ".q_proj." in name:
+        return permuted(numbers, config.num_attention_heads)
+    if config.model_type == "llama" and ".k_proj." in name:
+        return permuted(numbers, config.num_key_value_heads)
+    return numbers
+
+
+@pytest.fixture
+def write_gguf(tmp_path: Path) -> Callable:
+    """Write a model as GGUF; `changes` replaces or (None) drops key-values."""
+
+    def write(
+        model: torch.nn.Module,
+        kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+        name: str = "tiny.gguf",
+        changes: dict[str, object] | None = None,
+        tensors: dict[str, np.ndarray] | None = None,
+    ) -> Path:
+        config = model.config
+        arch = config.model_type
+        writer = gguf.GGUFWriter(tmp_path / name, arch)
+        for key, value in {**keys_of(config), **(changes or {})}.items():
+            add_key(writer, f"{arch}.{key}", value)
+        names = gguf.get_tensor_name_map(
+            getattr(gguf.MODEL_ARCH, arch.upper()), config.num_hidden_layers
+        )
+        tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+        for local, tensor in model.state_dict().items():
+            if local in tied:
+                continue
+            stem, _, suffix = local.rpartition(".")
+            numbers = as_stored(local, tensor.numpy(), config)
+            coded = kind if numbers.ndim == 2 else gguf.GGMLQuantizationType.F32
+            data = gguf.quants.quantize(np.ascontiguousarray(numbers), coded)
+            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", data, raw_dtype=coded)
+        for extra, numbers in (tensors or {}).items():
+            writer.add_tensor(extra, numbers)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return tmp_path / name
+
+    return write
