@@ -250,7 +250,9 @@ class Node:
             return
         except Unreachable as error:
             log.debug("no way to %s: %s", short_text(node), error)
-            self.suspect(node)
+            # Silence is no evidence yet: a paused node is silent too, and probes will find out.
+            if not isinstance(error.__cause__, TimeoutError):
+                self.suspect(node)
         except DiffuseError as error:
             log.warning("gossip with %s failed: %s", short_text(node), error)
 
