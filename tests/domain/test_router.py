@@ -1,0 +1,175 @@
+"""The router: every layer exactly once, at about the least cost, or a clear refusal."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from domain_samples import ordered
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diffuse_core.domain.messages import MAX_STAGES
+from diffuse_core.domain.router import LEAST_HOP_S, SPREAD, Candidate, choose_route
+from diffuse_core.domain.slices import Slice, gaps
+from diffuse_core.errors import ModelIncomplete
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.identity import NodeId
+
+TOTAL = 12
+
+
+def _rng(seed: int = 1) -> random.Random:
+    return random.Random(seed)  # noqa: S311  (test data)
+
+
+def _candidate(number: int, start: int, end: int, **figures: float) -> Candidate:
+    return Candidate(node=ordered(number), slice=Slice(start, end), **figures)
+
+
+candidates = st.lists(
+    st.tuples(
+        st.integers(0, TOTAL - 1),
+        st.integers(1, TOTAL),
+        st.one_of(st.none(), st.floats(0.0001, 0.2)),
+        st.floats(0, 0.1),
+        st.integers(0, 4),
+    ),
+    max_size=8,
+).map(
+    lambda rows: [
+        Candidate(
+            node=ordered(number),
+            slice=Slice(start, min(TOTAL, start + length)),
+            rtt_s=rtt,
+            step_s=step,
+            sessions=sessions,
+        )
+        for number, (start, length, rtt, step, sessions) in enumerate(rows)
+    ]
+)
+
+
+def _cost(route: tuple[tuple[NodeId, Slice], ...], known: dict[NodeId, Candidate]) -> float:
+    return sum(
+        known[node].hop_cost() + len(part) * known[node].layer_cost() for node, part in route
+    )
+
+
+def _cheapest(known: list[Candidate]) -> float:
+    """Brute force over positions: the least cost when a node may be visited twice."""
+    best = [0.0] + [float("inf")] * TOTAL
+    for start in range(TOTAL):
+        for one in known:
+            if one.slice.start <= start < one.slice.end:
+                for end in range(start + 1, one.slice.end + 1):
+                    cost = best[start] + one.hop_cost() + (end - start) * one.layer_cost()
+                    best[end] = min(best[end], cost)
+    return best[TOTAL]
+
+
+@given(candidates, st.integers(0, 100))
+def test_covers_exactly_once_or_names_the_gap(known: list[Candidate], seed: int) -> None:
+    missing = gaps(TOTAL, [one.slice for one in known])
+    if missing:
+        with pytest.raises(ModelIncomplete, match=str(missing[0])):
+            choose_route(TOTAL, known, set(), _rng(seed))
+        return
+    route = choose_route(TOTAL, known, set(), _rng(seed))
+    by_node = {one.node: one for one in known}
+    assert route[0][1].start == 0
+    assert route[-1][1].end == TOTAL
+    assert all(a[1].end == b[1].start for a, b in itertools.pairwise(route))
+    assert all(by_node[node].slice.contains(part) for node, part in route)
+    assert len({node for node, _ in route}) == len(route)
+    assert _cost(route, by_node) >= _cheapest(known) - 1e-9
+
+
+@given(candidates, st.integers(0, 100))
+def test_is_cheapest_but_for_the_spread(known: list[Candidate], seed: int) -> None:
+    if gaps(TOTAL, [one.slice for one in known]):
+        return
+    equal = [
+        Candidate(node=one.node, slice=one.slice, rtt_s=one.rtt_s, step_s=len(one.slice) / 1000)
+        for one in known
+    ]
+    route = choose_route(TOTAL, equal, set(), _rng(seed))
+    cost = _cost(route, {one.node: one for one in equal})
+    assert cost <= _cheapest(equal) * (1 + SPREAD) + 1e-9
+
+
+@given(candidates, st.integers(0, 100), st.randoms())
+def test_equal_input_gives_an_equal_route(
+    known: list[Candidate], seed: int, shuffler: random.Random
+) -> None:
+    if gaps(TOTAL, [one.slice for one in known]):
+        return
+    shuffled = list(known)
+    shuffler.shuffle(shuffled)
+    assert choose_route(TOTAL, known, set(), _rng(seed)) == choose_route(
+        TOTAL, shuffled, set(), _rng(seed)
+    )
+
+
+def test_equal_hosts_share_the_work() -> None:
+    known = [_candidate(number, 0, TOTAL) for number in range(4)]
+    rng = _rng()
+    chosen = {choose_route(TOTAL, known, set(), rng)[0][0] for _ in range(100)}
+    assert len(chosen) == 4
+
+
+def test_a_busy_or_distant_host_is_passed_over() -> None:
+    known = [
+        _candidate(1, 0, 12, rtt_s=0.001, step_s=0.012, sessions=5),
+        _candidate(2, 0, 12, rtt_s=0.001, step_s=0.012),
+        _candidate(3, 0, 12, rtt_s=0.5, step_s=0.012),
+    ]
+    assert choose_route(TOTAL, known, set(), _rng()) == ((ordered(2), Slice(0, 12)),)
+
+
+def test_one_host_of_all_beats_many_stages() -> None:
+    known = [_candidate(1, 0, 6), _candidate(2, 6, 12), _candidate(3, 0, 12)]
+    assert choose_route(TOTAL, known, set(), _rng()) == ((ordered(3), Slice(0, 12)),)
+
+
+def test_overlapping_slices_compose_at_the_better_host() -> None:
+    known = [
+        _candidate(1, 0, 8, rtt_s=0.001, step_s=0.08),
+        _candidate(2, 4, 12, rtt_s=0.001, step_s=0.008),
+    ]
+    route = choose_route(TOTAL, known, set(), _rng())
+    assert route == ((ordered(1), Slice(0, 4)), (ordered(2), Slice(4, 12)))
+
+
+def test_a_node_is_never_visited_twice() -> None:
+    known = [
+        _candidate(1, 0, 12, rtt_s=0.0, step_s=12.0),
+        _candidate(2, 4, 8, rtt_s=0.0, step_s=0.004),
+    ]
+    assert choose_route(TOTAL, known, set(), _rng()) == ((ordered(1), Slice(0, 12)),)
+
+
+def test_failed_nodes_are_avoided_even_if_nothing_is_left() -> None:
+    known = [_candidate(1, 0, 12), _candidate(2, 0, 12), _candidate(3, 0, 6)]
+    assert choose_route(TOTAL, known, {ordered(1)}, _rng())[0][0] == ordered(2)
+    with pytest.raises(ModelIncomplete, match=r"layers 6:12 of 12 are held by no live node"):
+        choose_route(TOTAL, known, {ordered(1), ordered(2)}, _rng())
+
+
+def test_slices_beyond_the_model_do_not_count() -> None:
+    with pytest.raises(ModelIncomplete, match="0:12 of 12"):
+        choose_route(TOTAL, [_candidate(1, 0, 13)], set(), _rng())
+
+
+def test_a_route_longer_than_the_wire_allows_is_refused() -> None:
+    total = MAX_STAGES + 1
+    known = [_candidate(layer, layer, layer + 1) for layer in range(total)]
+    with pytest.raises(ModelIncomplete, match=f"{total} hosts in a row"):
+        choose_route(total, known, set(), _rng())
+
+
+def test_a_hop_always_costs_something() -> None:
+    assert _candidate(1, 0, 12, rtt_s=0.0).hop_cost() == LEAST_HOP_S
