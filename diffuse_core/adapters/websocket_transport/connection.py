@@ -1,0 +1,95 @@
+"""What both ends of a connection have in common: limits, socket options, the handshake."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from websockets.asyncio.connection import Connection
+from websockets.typing import Subprotocol
+
+from diffuse_core.domain.channel import MAX_SEALED_BYTES
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.channel import FailureReason, Handshake
+
+SUBPROTOCOL = Subprotocol("diffuse")
+CLOSE_S = 2.0
+MAX_UNPROVEN_BYTES = 512 * 1024
+"""What a stranger may send: more than a handshake, since frames may come right behind it."""
+
+REFUSED = 4000
+CLOSE_CODES: dict[FailureReason, int] = {"network": 4001, "version": 4002}
+"""Told to a dialler that is refused (REFUSED for other reasons).
+
+Not authenticated, so good for its error message and nothing else.
+"""
+
+QUIET = logging.getLogger("diffuse_core.websockets")
+"""The library's own logger. Its debug lines would show frames, its info lines are noise."""
+QUIET.setLevel(logging.WARNING)
+
+# Probes by the kernel find a machine that vanished within half a minute, and, unlike pings, never
+# take a busy process for a dead one. Names differ by system; what is lacking is left out.
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+OPTIONS: dict[str, Any] = {
+    "compression": None,
+    "ping_interval": None,
+    "close_timeout": CLOSE_S,
+    "max_size": MAX_SEALED_BYTES,
+    # Frames may be large, so that few are read ahead of the application.
+    "max_queue": 4,
+    "logger": QUIET,
+}
+"""Arguments of both `serve` and `connect`."""
+
+
+class StrangerLimit(Connection):
+    """Drops a connection that sends much before the other end is proven."""
+
+    proven = False
+    _seen = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Count what arrives until the handshake is done."""
+        if not self.proven:
+            self._seen += len(data)
+            if self._seen > MAX_UNPROVEN_BYTES:
+                self.transport.abort()
+                return
+        super().data_received(data)
+
+
+def tune(connection: Connection) -> None:
+    """Set the options of the connection's socket."""
+    sock = connection.transport.get_extra_info("socket")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def prove(connection: StrangerLimit, handshake: Handshake) -> None:
+    """Run the handshake to its end.
+
+    Raises:
+        HandshakeFailed: the other end is not who or what it must be.
+        websockets.ConnectionClosed: it hung up.
+    """
+    message = handshake.start()
+    while True:
+        if message is not None:
+            await connection.send(message)
+        if handshake.done:
+            connection.proven = True
+            return
+        message = handshake.receive(await connection.recv(decode=False))
+
+
+def format_address(sockaddr: tuple[str, int]) -> str:
+    """HOST:PORT of a socket's address, with brackets around IPv6."""
+    host, port = sockaddr[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

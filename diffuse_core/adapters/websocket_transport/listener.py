@@ -1,0 +1,228 @@
+"""The listening port: who may come in, and the tasks that serve them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import http
+import logging
+import secrets
+import socket
+from typing import TYPE_CHECKING, Any, cast
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from diffuse_core.adapters.websocket_transport.channel import WebSocketChannel
+from diffuse_core.adapters.websocket_transport.connection import (
+    CLOSE_CODES,
+    CLOSE_S,
+    OPTIONS,
+    REFUSED,
+    SUBPROTOCOL,
+    StrangerLimit,
+    format_address,
+    prove,
+    tune,
+)
+from diffuse_core.domain.channel import Handshake, HandshakeFailed
+from diffuse_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from websockets.http11 import Request, Response
+
+    from diffuse_core.domain.channel import Credentials
+    from diffuse_core.ports import Channel
+
+log = logging.getLogger(__name__)
+
+OPEN_S = 5.0
+"""From the first byte to the proven identity."""
+PATIENCE_S = 1.0
+MAX_STRANGERS = 64
+MAX_CONNECTIONS = 512
+
+_GREETING = "This is a Diffuse node. Point diffuse at it with --bootstrap and this address.\n"
+
+
+class Gate:
+    """Counts connections, so that strangers can neither fill memory nor lock honest nodes out."""
+
+    def __init__(self, strangers: int, connections: int) -> None:
+        self._max_strangers = strangers
+        self._max_connections = connections
+        self.strangers: dict[Inbound, None] = {}
+        self.proven: set[Inbound] = set()
+
+    def enter(self, connection: Inbound) -> None:
+        """A connection was accepted by the kernel: keep it or drop it."""
+        full = len(self.strangers) + len(self.proven) >= self._max_connections
+        if full or (len(self.strangers) >= self._max_strangers and not self._drop_oldest()):
+            connection.transport.abort()
+            return
+        self.strangers[connection] = None
+
+    def admit(self, connection: Inbound) -> None:
+        """Its other end is proven."""
+        if self.strangers.pop(connection, connection) is None:
+            self.proven.add(connection)
+
+    def leave(self, connection: Inbound) -> None:
+        """It is gone."""
+        self.strangers.pop(connection, None)
+        self.proven.discard(connection)
+
+    def _drop_oldest(self) -> bool:
+        # An honest node is through in milliseconds. Those that just came keep their place, or a
+        # burst of honest ones would throw each other out for ever.
+        oldest = next(iter(self.strangers))
+        if oldest.loop.time() - oldest.opened_at < PATIENCE_S:
+            return False
+        self.leave(oldest)
+        oldest.transport.abort()
+        return True
+
+
+class Inbound(StrangerLimit, ServerConnection):
+    """An accepted connection that reports to the gate."""
+
+    def __init__(self, gate: Gate, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._gate = gate
+        self.opened_at = self.loop.time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio when the TCP connection stands."""
+        super().connection_made(transport)
+        self._gate.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio when it is gone."""
+        self._gate.leave(self)
+        super().connection_lost(exc)
+
+
+class WebSocketListener:
+    """Implements ports.Listener."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        accept: Callable[[Channel], Awaitable[None]],
+        strangers: int = MAX_STRANGERS,
+        connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._credentials = credentials
+        self._accept = accept
+        self._gate = Gate(strangers, connections)
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._channels: set[WebSocketChannel] = set()
+        self._server: Server | None = None
+        self._closed = False
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT that is bound."""
+        return self._address
+
+    async def start(self, host: str, port: int) -> None:
+        """Bind the port and start to accept.
+
+        Raises:
+            UsageError: the port or the host cannot be bound.
+        """
+        try:
+            self._server = await serve(
+                self._handle,
+                host,
+                port,
+                origins=[None],
+                subprotocols=[SUBPROTOCOL],
+                process_request=_answer_http,
+                server_header=None,
+                open_timeout=OPEN_S,
+                create_connection=functools.partial(Inbound, self._gate),  # type: ignore[arg-type]
+                **OPTIONS,
+            )
+        except (OSError, UnicodeError, OverflowError) as error:
+            raise UsageError(_bind_problem(host, port, error)) from error
+        self._address = format_address(self._server.sockets[0].getsockname())
+
+    async def close(self) -> None:
+        """Stop accepting, say farewell to every channel and end every task; idempotent."""
+        if self._closed or self._server is None:
+            return
+        self._closed = True
+        self._server.close(close_connections=False)
+        for stranger in tuple(self._gate.strangers):
+            stranger.transport.abort()
+        await asyncio.gather(*(channel.close() for channel in tuple(self._channels)))
+        others = self._tasks - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=CLOSE_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._server.wait_closed()
+
+    async def _handle(self, connection: ServerConnection) -> None:
+        task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._tasks.add(task)
+        try:
+            channel = await self._open(cast("Inbound", connection))
+            if channel is not None:
+                await self._serve(channel)
+        finally:
+            self._tasks.discard(task)
+
+    async def _serve(self, channel: WebSocketChannel) -> None:
+        self._channels.add(channel)
+        try:
+            await self._accept(channel)
+        except Exception:
+            log.exception("serving the channel from %s failed", channel.remote_address)
+        finally:
+            await channel.close()
+            self._channels.discard(channel)
+
+    async def _open(self, connection: Inbound) -> WebSocketChannel | None:
+        handshake = Handshake(self._credentials, "listener", secrets.token_bytes(32))
+        try:
+            tune(connection)
+            async with asyncio.timeout_at(connection.opened_at + OPEN_S):
+                await prove(connection, handshake)
+        except HandshakeFailed as error:
+            log.info("refused %s: %s", format_address(connection.remote_address), error)
+            await connection.close(CLOSE_CODES.get(error.reason, REFUSED))
+            return None
+        except (TimeoutError, ConnectionClosed, OSError):
+            connection.transport.abort()
+            return None
+        self._gate.admit(connection)
+        return WebSocketChannel(connection, handshake.session(), handshake.remote)
+
+
+def _answer_http(connection: ServerConnection, request: Request) -> Response | None:
+    """Answer browsers and the curious in plain text, instead of with a protocol error."""
+    if any("websocket" in value.lower() for value in request.headers.get_all("Upgrade")):
+        return None
+    return connection.respond(http.HTTPStatus.UPGRADE_REQUIRED, _GREETING)
+
+
+def _bind_problem(host: str, port: int, error: Exception) -> str:
+    code = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return f"cannot listen on {host!r}: no such host; give an address of this machine"
+    if code == errno.EADDRINUSE:
+        return f"port {port} is in use; choose another with --listen or stop what uses it"
+    if code == errno.EACCES:
+        return f"port {port} may not be bound by this user; choose one above 1023 with --listen"
+    if code == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this machine; choose one with --listen"
+    return f"cannot listen on {host}:{port}: {error}; choose another address with --listen"
