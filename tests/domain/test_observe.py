@@ -1,0 +1,79 @@
+"""The view builder: what screens draw is what gossip knows."""
+
+from __future__ import annotations
+
+import pytest
+from domain_samples import MODEL, member, node, record, signed
+
+from diffuse_core.domain.identity import node_text, short_text
+from diffuse_core.domain.members import Member
+from diffuse_core.domain.messages import Rumour
+from diffuse_core.domain.observe import members_from_push, network_view
+from diffuse_core.domain.records import Load, SignedRecord
+from diffuse_core.domain.slices import Slice
+
+
+def test_a_view_of_a_small_network() -> None:
+    load = Load(sessions=2, kv_used=5, kv_budget=9, tokens_per_s=3.5)
+    sentinel = Member(
+        record=record(3, role="sentinel", addresses=("h:1",), load=load, capacity=7),
+        liveness="suspect",
+        heard_at=40.0,
+        rtt_s=0.002,
+    )
+    members = [member(1, 0, 10, heard_at=49.0), member(2, 20, 30, heard_at=60.0), sentinel]
+    view = network_view(members, node(1), 50.0, 1234.5, 2)
+    assert view.taken_at == 1234.5
+    assert view.me == node_text(node(1))
+    assert [one.node for one in view.nodes] == sorted(node_text(node(n)) for n in (1, 2, 3))
+    seen = {one.short: one for one in view.nodes}
+    own, future, third = (seen[short_text(node(n))] for n in (1, 2, 3))
+    assert (own.me, own.slice, own.state, own.model) == (True, Slice(0, 10), "ready", "smol")
+    assert (own.fingerprint, own.contract, own.last_seen_s) == ("a" * 64, "bf16", 1.0)
+    assert (future.me, future.last_seen_s) == (False, 0.0)
+    assert (third.role, third.liveness, third.rtt_s) == ("sentinel", "suspect", 0.002)
+    assert (third.model, third.slice, third.capacity, third.addresses) == (None, None, 7, ("h:1",))
+    assert (third.sessions, third.kv_used, third.kv_budget, third.tokens_per_s) == (2, 5, 9, 3.5)
+    (model,) = view.models
+    assert (model.id, model.layers, model.context, model.hosts) == ("smol", 30, 8192, 2)
+    assert (model.state, model.servable, model.missing) == ("Incomplete", False, (Slice(10, 20),))
+    assert (model.min_replicas, model.target_replicas) == (0, 2)
+    assert model.replicas == (1,) * 10 + (0,) * 10 + (1,) * 10
+
+
+@pytest.mark.parametrize(
+    ("liveness", "servable"), [("alive", True), ("suspect", True), ("dead", False)]
+)
+def test_suspects_serve_and_the_dead_do_not(liveness: str, servable: bool) -> None:
+    view = network_view([member(1, 0, 30, liveness=liveness)], None, 0.0, 0.0, 1)
+    assert view.me is None
+    assert view.models[0].servable is servable
+    assert view.nodes[0].liveness == liveness
+    assert view.models[0].fingerprint == MODEL.fingerprint
+
+
+def test_an_observer_builds_members_from_a_pull() -> None:
+    records = [
+        signed(1, 5, version="old"),
+        signed(1, 6, version="new"),
+        signed(1, 4, version="older"),
+        signed(2, 3),
+        signed(3, 9),
+        signed(4, 1, left=True),
+        SignedRecord(b"junk", bytes(64)),
+    ]
+    rumours = [
+        Rumour(node(1), 5, "dead"),
+        Rumour(node(2), 3, "suspect"),
+        Rumour(node(3), 10, "dead"),
+        Rumour(node(8), 1, "alive"),
+    ]
+    members = {one.record.node: one for one in members_from_push(records, rumours, 7.0)}
+    assert set(members) == {node(1), node(2), node(3)}
+    assert members[node(1)].record.version == "new"
+    assert members[node(1)].liveness == "alive"
+    assert members[node(2)].liveness == "suspect"
+    assert members[node(3)].liveness == "dead"
+    assert members[node(1)].heard_at == 7.0
+    assert members[node(2)].live
+    assert not members[node(3)].live
