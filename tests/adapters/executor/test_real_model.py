@@ -127,6 +127,8 @@ MEMORY_SCRIPT = """
 import sys
 from pathlib import Path
 import psutil
+import transformers.models.llama.modeling_llama
+import diffuse_core.adapters.models.gguf_codes
 from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.adapters.models.gguf_source import GgufSource
 from diffuse_core.domain.slices import Slice
@@ -148,6 +150,6 @@ def test_a_host_of_ten_layers_holds_ten_layers(demo_gguf: Path) -> None:
     part, part_weights = grown(demo_gguf, 10, 20)
     whole, whole_weights = grown(demo_gguf, 0, 30)
     assert part_weights * 3 < whole_weights
-    # Beside the weights: the library's own modules, imported with the first model.
-    assert part < part_weights + 64 * 2**20
+    # Beside the weights: small imports and the allocator's slack, about 15 MiB when measured.
+    assert part < part_weights + 40 * 2**20
     assert part < whole / 2

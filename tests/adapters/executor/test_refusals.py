@@ -111,7 +111,7 @@ def test_numbers_that_overflow_close_the_session(last: StageExecutor) -> None:
     head = last._weights["lm_head.weight"]
     kept = head[0].clone()
     head[0] = float("inf")
-    with pytest.raises(Refused, match="logits hold NaN or infinity; the session was closed"):
+    with pytest.raises(Refused, match="not finite"):
         last.run(step(Slice(3, 6), want_token=True, hidden=hidden()))
     head[0] = kept
     with pytest.raises(Refused, match="no such session"):
