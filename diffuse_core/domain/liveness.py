@@ -81,7 +81,7 @@ class FailureDetector:
         self._own = own
         self._rng = rng
         self._known: dict[NodeId, _Known] = {}
-        self._ring: list[NodeId] = []
+        self._round: list[NodeId] = []
         self._probes: dict[NodeId, _Probe] = {}
         self._relays: dict[int, _Relay] = {}
         self._probe_at = math.inf
@@ -131,7 +131,7 @@ class FailureDetector:
         known = self._known.get(node)
         if known is None:
             self._known[node] = _Known(heard_at=now)
-            self._ring.insert(self._rng.randint(0, len(self._ring)), node)
+            self._round.insert(self._rng.randint(0, len(self._round)), node)
             self._probe_at = min(self._probe_at, now + PROBE_INTERVAL_S)
             return
         known.heard_at = now
@@ -141,9 +141,8 @@ class FailureDetector:
 
     def forget(self, node: NodeId) -> None:
         """Drop all about `node`; without a change being reported."""
-        if self._known.pop(node, None) is not None:
-            self._ring.remove(node)
-            self._probes.pop(node, None)
+        self._known.pop(node, None)
+        self._probes.pop(node, None)
 
     def heard(self, node: NodeId, now: float) -> None:
         """Something came from `node` itself."""
@@ -274,12 +273,14 @@ class FailureDetector:
         return True
 
     def _probe_next(self, now: float) -> None:
-        for _ in range(len(self._ring)):
-            node = self._ring.pop(0)
-            # A node goes back anywhere in the far half: order stays unpredictable, and nobody
-            # waits longer than about one round.
-            self._ring.insert(self._rng.randint(len(self._ring) // 2, len(self._ring)), node)
-            if self._known[node].state != "dead" and node not in self._probes:
+        """Probe in rounds, each in an order of its own: nobody waits longer than two rounds."""
+        if not self._round:
+            self._round = list(self._known)
+            self._rng.shuffle(self._round)
+        while self._round:
+            node = self._round.pop()
+            known = self._known.get(node)
+            if known is not None and known.state != "dead" and node not in self._probes:
                 self._begin(node, now, direct=True)
                 return
 
