@@ -228,7 +228,7 @@ Progress = Callable[[float], None]
 class ModelStore(Protocol):
     """Finds and opens models. Calls block; run them off the event loop."""
 
-    def open(self, model: str, progress: Progress) -> ModelSource:
+    def open(self, model: str, progress: Progress) -> WeightSource:
         """Resolve `model` (hub id, directory, GGUF path, `demo`).
 
         Raises:
@@ -242,7 +242,7 @@ class ExecutorLoader(Protocol):
     """Turns a source into a loaded Slice; the only thing that makes torch load."""
 
     def __call__(
-        self, source: ModelSource, part: Slice, contract: Contract, progress: Progress
+        self, source: WeightSource, part: Slice, contract: Contract, progress: Progress
     ) -> Executor:
         """Load `part`. Called on the executor thread."""
         ...

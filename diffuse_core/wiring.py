@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import Executor, ModelSource, ModelStore, Progress, Tokenizer
+    from diffuse_core.ports import Executor, ModelStore, Progress, Tokenizer, WeightSource
 
 OWNER_KEY = "owner.key"
 IDENTITY_KEY = "identity.key"
@@ -81,11 +81,11 @@ def _load_tokenizer(bundle: Bundle) -> Tokenizer:
 
 
 def _load_slice(
-    source: ModelSource, part: Slice, contract: Contract, progress: Progress
+    source: WeightSource, part: Slice, contract: Contract, progress: Progress
 ) -> Executor:
     from diffuse_core.adapters.executor.loader import load_slice
 
-    return load_slice(source, part, contract, progress)  # type: ignore[arg-type]
+    return load_slice(source, part, contract, progress)
 
 
 def _warm(threads: int | None) -> Callable[[], None]:

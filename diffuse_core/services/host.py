@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from diffuse_core.domain.planner import Plan
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import Executor, ExecutorLoader, Hardware, ModelSource, ModelStore
+    from diffuse_core.ports import (
+        Executor,
+        ExecutorLoader,
+        Hardware,
+        ModelSource,
+        ModelStore,
+        WeightSource,
+    )
     from diffuse_core.services.compute import ComputeThread
     from diffuse_core.services.node import Node
 
@@ -149,7 +156,7 @@ class HostService:
         return choose_contract(source, models(self._node.members()))
 
     async def _serve(
-        self, source: ModelSource, placement: Placement, chosen: Plan, capacity: int
+        self, source: WeightSource, placement: Placement, chosen: Plan, capacity: int
     ) -> None:
         """Load the chosen Slice and serve it, until another place is better."""
         model = self._known_model()
