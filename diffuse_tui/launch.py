@@ -35,7 +35,9 @@ def launch(arguments: list[str]) -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("diffuse-tui", add_help=False)
-    parser.add_argument("command", nargs="?", choices=["demo", "attach", "chat"], default="")
+    parser.add_argument(
+        "command", nargs="?", choices=["show", "demo", "attach", "chat"], default="show"
+    )
     parser.add_argument("--bootstrap", action="append", default=[])
     parser.add_argument("--model")
     parser.add_argument("--state-dir")
