@@ -205,6 +205,20 @@ EVENTS = (
 )
 
 
+def route_over(view: NetworkView) -> tuple[RouteStep, ...]:
+    """The Route that takes the fewest hosts."""
+    steps: list[RouteStep] = []
+    at, ready = 0, [n for n in view.nodes if n.slice and n.state == "ready"]
+    while at < view.models[0].layers:
+        following = [n for n in ready if n.slice.start <= at < n.slice.end]
+        best = max(following, key=lambda n: (n.slice.end, n.me), default=None)
+        if best is None:
+            break
+        steps.append(RouteStep(best.node, Slice(at, best.slice.end)))
+        at = best.slice.end
+    return tuple(steps)
+
+
 class LiteralAttachment:
     """Shows literal updates, then nothing more happens; answers every question the same way."""
 
@@ -220,8 +234,7 @@ class LiteralAttachment:
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[GenerateEvent]:
         """The answer, in one go."""
-        holders = [n for n in self.view.nodes if n.slice and n.state == "ready"]
-        route = tuple(RouteStep(n.node, n.slice) for n in holders[:3] if n.slice)
+        route = route_over(self.view)
         yield RouteChosen(route, 31 + len(request.messages))
         yield TextDelta(self.answer)
         yield Finished(

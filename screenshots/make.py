@@ -1,6 +1,6 @@
 """Render the app's screens to SVG and PNG beside this script.
 
-    python screenshots/make.py [--literal] [--only NAME] [--out DIR]
+    python screenshots/make.py [--literal] [--only NAME | --all] [--out DIR]
 
 The pictures are the same on every run: clock, time zone and sizes are fixed. Scenes take any
 Attachment; `capture` is the part to reuse when the views come from a live network.
@@ -112,6 +112,9 @@ SCENES: dict[str, Scene] = {
 }
 
 
+PUBLISHED = ("overview", "incomplete", "network-80x24", "chat-80x24")
+
+
 async def render(scene: Scene, path: Path) -> Path:
     """Run one scene to its picture."""
     app = DiffuseApp(scene.attach)
@@ -128,11 +131,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--literal", action="store_true", default=True, help="made-up views")
     parser.add_argument("--only", choices=sorted(SCENES))
+    parser.add_argument("--all", action="store_true", help="also what is not published")
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for name, scene in SCENES.items():
-        if options.only in (None, name):
+        wanted = name == options.only if options.only else options.all or name in PUBLISHED
+        if wanted:
             print(asyncio.run(render(scene, options.out / name)))
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 LABEL = 12
 """Cells left of the layers: mark, short id, a space and the embedding's column."""
 
+Holders = tuple[tuple["Slice", "NodeView"], ...]
+"""Live hosts of the model with their slices, in slice order."""
+
 _SLICE_WIDTH = 9
 _STATE_WIDTH = 9
 _MIN_AREA = 8
@@ -44,7 +47,7 @@ class MapFrame(NamedTuple):
     """The geometry of one drawing. `area` cells show `layers` layers."""
 
     model: ModelView
-    holders: tuple[NodeView, ...]
+    holders: Holders
     width: int
     area: int
     show_slice: bool
@@ -70,7 +73,8 @@ class MapFrame(NamedTuple):
 
 def map_frame(model: ModelView, nodes: Sequence[NodeView], width: int) -> MapFrame:
     """Lay the map out for `width` cells; columns on the right go first when it is narrow."""
-    holders = tuple(sorted((n for n in nodes if holds(n, model)), key=lambda n: (n.slice, n.node)))
+    held = [(node.slice, node) for node in nodes if node.slice and holds(node, model)]
+    holders = tuple(sorted(held, key=lambda pair: (pair[0], pair[1].node)))
     room = width - LABEL - 1
     show_slice = room - _SLICE_WIDTH >= 24
     show_state = show_slice and room - _SLICE_WIDTH - _STATE_WIDTH >= 30
@@ -81,11 +85,10 @@ def map_frame(model: ModelView, nodes: Sequence[NodeView], width: int) -> MapFra
     )
 
 
-def _cuts(model: ModelView, holders: tuple[NodeView, ...], area: int) -> frozenset[int]:
+def _cuts(model: ModelView, holders: Holders, area: int) -> frozenset[int]:
     cuts = {0, model.layers}
-    for holder in holders:
-        if holder.slice is not None:
-            cuts |= {holder.slice.start, min(holder.slice.end, model.layers)}
+    for part, _ in holders:
+        cuts |= {part.start, min(part.end, model.layers)}
     if len(cuts) * _CROWDED > area:
         # Boundaries everywhere tell nothing: regular steps do.
         step = max(1, model.layers // max(1, area // (2 * _CROWDED)))
@@ -121,10 +124,7 @@ def ruler(frame: MapFrame) -> Line:
 
 def holder_line(frame: MapFrame, index: int) -> Line:
     """The row of holder `index`."""
-    node = frame.holders[index]
-    part = node.slice
-    if part is None:  # Not reached: map_frame keeps holders only.
-        return ()
+    part, node = frame.holders[index]
     glyph, tone = STATE_GLYPH[node.state or "claiming"]
     if node.liveness == "suspect":
         glyph, tone = "?", "warning"

@@ -46,16 +46,13 @@ def ranges_text(ranges: Sequence[Slice]) -> str:
 
 def standing(model: ModelView, nodes: Sequence[NodeView]) -> Standing:
     """How `model` stands; `nodes` tell whether somebody is already filling a gap."""
-    match model.state:
-        case "Robust":
-            enough = f"every layer has {model.target_replicas} or more holders"
-            return Standing("●", "Robust", enough, "good")
-        case "Fragile":
-            return Standing("◐", "Fragile", _weakness(model), "warning")
-        case "Incomplete":
-            hole = f"{ranges_text(model.missing)} of {model.layers} are held by no live node"
-            coming = _coming(model, nodes)
-            return Standing("○", "Incomplete", hole + coming, "bad")
+    if model.state == "Robust":
+        enough = f"every layer has {model.target_replicas} or more holders"
+        return Standing("●", "Robust", enough, "good")
+    if model.state == "Fragile":
+        return Standing("◐", "Fragile", _weakness(model), "warning")
+    hole = f"{ranges_text(model.missing)} of {model.layers} are held by no live node"
+    return Standing("○", "Incomplete", hole + _coming(model, nodes), "bad")
 
 
 def _weakness(model: ModelView) -> str:

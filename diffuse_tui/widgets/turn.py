@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from diffuse_tui.presenter.spans import Line
 
-_REFRESH_S = 0.08
+_REFRESH_S = 0.1
 _TAIL_CHARS = 4_000
 
 

@@ -289,6 +289,26 @@ async def test_a_feed_that_ends_is_told() -> None:
         await shown(pilot, "the node closed the feed")
 
 
+async def test_a_silent_node_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diffuse_tui.screens.main.STALL_S", 0.05)
+    there = Node()
+    async with running(there) as pilot:
+        there.first.show(served())
+        await shown(pilot, "◐ Stalled: no word from the node")
+        there.first.show(served())
+        await shown(pilot, "● connected")
+
+
+async def test_nodes_that_left_leave_the_table() -> None:
+    there = Node()
+    async with running(there, NARROW) as pilot:
+        fake = await ready(pilot, there)
+        fake.show(network(node(2, (15, 30)), node(3)))
+        await shown(pilot, "Incomplete: layers 0:15")
+        table = pilot.app.query_one(DataTable)
+        assert [row.key.value[:8] for row in table.ordered_rows] == ["00000002", "00000003"]
+
+
 async def test_asking_while_disconnected_fails_with_a_reason() -> None:
     there = Node()
     async with running(there) as pilot:
