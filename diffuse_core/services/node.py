@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 MAX_TICK_S = 1.0
 MAX_DELIVERIES = 128
 MAX_EVENTS = 256
-BOOTSTRAP_RETRY_S = (0.5, 15.0)
+BOOTSTRAP_RETRY_S = (0.2, 15.0)
 
 
 class Node:
