@@ -96,8 +96,13 @@ class DiffuseApp(App[None]):
         self.run_worker(self._follow(), group="feed", exclusive=True)
 
     async def on_unmount(self) -> None:
-        """Detach, within bounds."""
+        """Detach, within bounds; whoever started the app takes signals again."""
         await self._let_go()
+        loop = asyncio.get_running_loop()
+        for name in _SIGNALS:
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                if hasattr(signal, name):
+                    loop.remove_signal_handler(getattr(signal, name))
 
     # --- the feed ---------------------------------------------------------------------------
 
