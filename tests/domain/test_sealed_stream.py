@@ -1,0 +1,139 @@
+"""Frames inside a channel: whole, once, in order, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from diffuse_core.domain import channel as module
+from diffuse_core.domain.channel import MAX_FRAME_BYTES, MAX_SEALED_BYTES, SealedStream
+from diffuse_core.domain.noise import MAX_MESSAGE_BYTES, CipherState
+from diffuse_core.errors import ChannelClosed
+
+CHUNK = MAX_MESSAGE_BYTES - 17
+
+
+def streams() -> tuple[SealedStream, SealedStream]:
+    there, back = b"t" * 32, b"b" * 32
+    return (
+        SealedStream(CipherState(there), CipherState(back)),
+        SealedStream(CipherState(back), CipherState(there)),
+    )
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 5, MAX_FRAME_BYTES]
+)
+def test_frames_of_every_size_arrive_unchanged(size: int) -> None:
+    a, b = streams()
+    frame = (b"0123456789abcde" * (size // 15 + 1))[:size]
+    for sends, gets in ((a, b), (b, a), (a, b)):
+        wire = sends.seal(frame)
+        assert size < len(wire) <= MAX_SEALED_BYTES
+        assert gets.open(wire) == frame
+
+
+def test_the_largest_frame_just_fits_the_bound() -> None:
+    a, _ = streams()
+    assert len(a.seal(bytes(MAX_FRAME_BYTES))) == MAX_SEALED_BYTES
+    with pytest.raises(ValueError, match="passes"):
+        a.seal(bytes(MAX_FRAME_BYTES + 1))
+
+
+def test_oversized_wire_messages_are_refused() -> None:
+    _, b = streams()
+    with pytest.raises(ChannelClosed, match="size"):
+        b.open(bytes(MAX_SEALED_BYTES + 1))
+    with pytest.raises(ChannelClosed, match="ended"):
+        b.open(b"")
+
+
+def test_every_flipped_bit_kills_the_stream_for_good() -> None:
+    wire_size = len(streams()[0].seal(b"payload"))
+    for at in range(wire_size * 8):
+        a, b = streams()
+        wire = bytearray(a.seal(b"payload"))
+        wire[at // 8] ^= 1 << at % 8
+        with pytest.raises(ChannelClosed):
+            b.open(bytes(wire))
+        with pytest.raises(ChannelClosed, match="ended"):
+            b.open(a.seal(b"next"))
+
+
+def test_replay_reordering_loss_and_reflection_are_refused() -> None:
+    a, b = streams()
+    first, second = a.seal(b"1"), a.seal(b"2")
+    assert b.open(first) == b"1"
+    with pytest.raises(ChannelClosed):
+        b.open(first)
+    a, b = streams()
+    a.seal(b"lost")
+    with pytest.raises(ChannelClosed):
+        b.open(a.seal(b"2"))
+    a, b = streams()
+    mine = a.seal(b"mine")
+    with pytest.raises(ChannelClosed):
+        a.open(mine)
+    assert b.open(mine) == b"mine"
+    assert second != first
+
+
+def test_a_frame_cannot_be_cut_or_extended_at_message_borders() -> None:
+    frame = bytes(2 * CHUNK + 10)
+    border = MAX_MESSAGE_BYTES + 2
+    for change in (
+        lambda w: w[:border],
+        lambda w: w[: 2 * border],
+        lambda w: w[border:],
+        lambda w: w[:-1],
+        lambda w: w + b"\x00",
+        lambda w: w + b"\x00\x00",
+    ):
+        a, b = streams()
+        wire = a.seal(frame)
+        with pytest.raises(ChannelClosed):
+            b.open(change(wire))
+    a, b = streams()
+    with pytest.raises(ChannelClosed):
+        b.open(a.seal(b"one") + a.seal(b"two"))
+
+
+@pytest.mark.parametrize("plain", [b"", b"\x03x", b"\x00x", b"\xff"])
+def test_unknown_kinds_and_needless_pieces_are_refused(plain: bytes) -> None:
+    a, b = streams()
+    with pytest.raises(ChannelClosed):
+        b.open(a._encrypt(plain))
+
+
+def test_a_farewell_is_authenticated_and_final() -> None:
+    a, b = streams()
+    last, farewell = a.seal(b"last"), a.close()
+    assert b.open(last) == b"last"
+    assert b.open(farewell) is None
+    with pytest.raises(ChannelClosed):
+        b.open(farewell)
+    for late in (a.close, lambda: a.seal(b"late")):
+        with pytest.raises(ChannelClosed, match="closed"):
+            late()
+    # The other direction goes on until it says farewell too.
+    assert a.open(b.seal(b"bye")) == b"bye"
+
+
+def test_both_directions_rekey_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REKEY_MESSAGES", 3)
+    a, b = streams()
+    for number in range(10):
+        assert b.open(a.seal(b"%d" % number)) == b"%d" % number
+    big = bytes(5 * CHUNK)
+    assert a.open(b.seal(big)) == big
+    assert b.open(a.seal(big)) == big
+    assert a.open(b.close()) is None
+
+
+def test_a_receiver_that_does_not_rekey_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = streams()
+    monkeypatch.setattr(module, "REKEY_MESSAGES", 1)
+    a.seal(b"rekeys after this")
+    monkeypatch.undo()
+    b._receiving._nonce = 1
+    with pytest.raises(ChannelClosed):
+        b.open(a.seal(b"x"))
