@@ -159,7 +159,7 @@ class Gossip:
                 self._on_ping_request(sender, message, now)
             case Pull():
                 self._on_pull(sender, message, now)
-            case Push():
+            case _:
                 self._on_push(sender, message, now)
         self._collect(now)
 
@@ -312,9 +312,9 @@ class Gossip:
         of_receiver = self._roster.rumour(to, to=to)
         if of_receiver is not None and of_receiver.liveness != "alive":
             rumours.append(of_receiver)
-        for node, news in self._news.freshest():
+        for node, _ in self._news.freshest():
             rumour = self._roster.rumour(node)
-            if rumour is not None and not news.with_record and node != to:
+            if rumour is not None and rumour.liveness != "alive" and node != to:
                 rumours.append(rumour)
                 self._news.count_down(node, 1)
             if len(rumours) >= MAX_PIGGYBACK:

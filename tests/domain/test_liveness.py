@@ -357,3 +357,12 @@ def test_a_forgotten_node_is_gone_for_good() -> None:
     _tick_to(detector, 0.0, 3.0)
     assert detector.live() == [B]
     assert detector.drain_changes()[0][0] == B
+
+
+def test_a_refused_probe_asks_its_helpers_once() -> None:
+    detector = _detector(A, B)
+    detector.probe(A, 0.0)
+    detector.tick(0.5)
+    assert sum(isinstance(step, PingRequest) for _, step in detector.drain()) == 1
+    detector.unreachable(A, 0.6)
+    assert detector.drain() == []

@@ -18,8 +18,8 @@ import msgspec
 
 from diffuse_core.domain.gossip import Gossip
 from diffuse_core.domain.identity import Identity, NodeId, short_text
-from diffuse_core.domain.messages import AnyMessage, GossipMessage
-from diffuse_core.domain.records import Record
+from diffuse_core.domain.messages import AnyMessage, GossipMessage, Pull, Push, Rumour
+from diffuse_core.domain.records import Record, SignedRecord
 
 BOOT_MS = 1_700_000_000_000
 _encoder = msgspec.msgpack.Encoder()
@@ -129,6 +129,22 @@ class SimulatedNetwork:
             short_text(member.record.node): member.liveness
             for member in node.gossip.members(self._local(node))
         }
+
+    def look(self, number: int) -> tuple[list[SignedRecord], list[Rumour]]:
+        """What a stranger that pulls from a node is pushed."""
+        node = self.nodes[number]
+        stranger = Identity(b"s" * 32).node
+        node.gossip.receive(stranger, Pull(), self._local(node))
+        pushes = [
+            message
+            for receiver, message in node.gossip.drain()
+            if receiver == stranger and isinstance(message, Push)
+        ]
+        assert [push.last for push in pushes] == [False] * (len(pushes) - 1) + [True]
+        return (
+            [one for push in pushes for one in push.records],
+            [one for push in pushes for one in push.rumours],
+        )
 
     def living(self) -> list[int]:
         return [number for number, node in enumerate(self.nodes) if node.running]
