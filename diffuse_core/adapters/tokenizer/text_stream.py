@@ -1,0 +1,121 @@
+"""Token ids to text, one at a time: whole characters only, stop strings held back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WINDOW = 64
+"""Ids decoded together at most: what a token shows may depend on those before it."""
+KEPT = 16
+"""Ids that stay as context when the window is full."""
+UNSURE = 3
+"""A character of four bytes may show as three replacement characters before it is whole."""
+
+_BROKEN = "\ufffd"
+
+
+class Decoder(Protocol):
+    """What is needed of a `tokenizers.Tokenizer`."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+        """The text of `ids`."""
+        ...
+
+
+class WholeCharacters:
+    """Gives the text that each id adds; the bytes of a character wait until all are there.
+
+    Only a window of the last ids is decoded, so that an id costs the same at any length.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._window: list[int] = []
+        self._shown = 0
+        self._waiting = ""
+
+    def push(self, token: int) -> str:
+        """Text that became certain."""
+        if len(self._window) >= WINDOW:
+            self._narrow()
+        self._window.append(token)
+        text = self._decoder.decode(self._window)
+        sure = text.rstrip(_BROKEN)
+        # Of a long row of broken characters only the last few may still become whole.
+        sure_length = max(len(sure), len(text) - UNSURE)
+        added = text[self._shown : sure_length]
+        self._shown = max(self._shown, sure_length)
+        self._waiting = text[self._shown :]
+        return added
+
+    def flush(self) -> str:
+        """What will never become whole."""
+        rest, self._waiting = self._waiting, ""
+        self._window.clear()
+        self._shown = 0
+        return rest
+
+    def _narrow(self) -> None:
+        self._window = self._window[-KEPT:]
+        text = self._decoder.decode(self._window)
+        self._shown = max(0, len(text) - len(self._waiting))
+
+
+class StoppableStream:
+    """Implements ports.TextStream over the text of WholeCharacters.
+
+    Of several stop strings the one that is complete first ends the text, so that it does not
+    matter how the text was cut into tokens.
+    """
+
+    def __init__(self, decoder: Decoder, skipped: frozenset[int], stop: Sequence[str]) -> None:
+        """`skipped` ids (special tokens) show nothing; empty stop strings are ignored."""
+        self._characters = WholeCharacters(decoder)
+        self._skipped = skipped
+        self._stop = tuple(word for word in stop if word)
+        self._reach = max((len(word) for word in self._stop), default=1) - 1
+        self._held = ""
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string was met; text from it on is dropped."""
+        return self._stopped
+
+    def push(self, token: int) -> str:
+        """Text that became certain with this token, maybe empty."""
+        if self._stopped or token in self._skipped:
+            return ""
+        return self._pass(self._characters.push(token))
+
+    def flush(self) -> str:
+        """What was still held back, at the end."""
+        if self._stopped:
+            return ""
+        text = self._pass(self._characters.flush())
+        rest, self._held = self._held, ""
+        return text + rest
+
+    def _pass(self, added: str) -> str:
+        if not self._stop or not added:
+            return added
+        text = self._held + added
+        ends = [(at + len(word), at) for word in self._stop if (at := text.find(word)) >= 0]
+        if ends:
+            self._stopped = True
+            self._held = ""
+            return text[: min(ends)[1]]
+        begun = self._begun(text)
+        self._held = text[begun:]
+        return text[:begun]
+
+    def _begun(self, text: str) -> int:
+        """Where the longest end of `text` starts that a stop string may begin with."""
+        for start in range(max(0, len(text) - self._reach), len(text)):
+            tail = text[start:]
+            if any(word.startswith(tail) for word in self._stop):
+                return start
+        return len(text)
