@@ -216,13 +216,14 @@ def _answer_http(connection: ServerConnection, request: Request) -> Response | N
 
 
 def _bind_problem(host: str, port: int, error: Exception) -> str:
-    code = error.errno if isinstance(error, OSError) else None
+    code = error.errno if isinstance(error, OSError) else 0
     if isinstance(error, socket.gaierror | UnicodeError):
         return f"cannot listen on {host!r}: no such host; give an address of this machine"
     if code == errno.EADDRINUSE:
         return f"port {port} is in use; choose another with --listen or stop what uses it"
     if code == errno.EACCES:
         return f"port {port} may not be bound by this user; choose one above 1023 with --listen"
-    if code == errno.EADDRNOTAVAIL:
+    # asyncio skips addresses of other machines from Python 3.13 on, and then has no errno.
+    if code in (errno.EADDRNOTAVAIL, None):
         return f"{host} is no address of this machine; choose one with --listen"
     return f"cannot listen on {host}:{port}: {error}; choose another address with --listen"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-from diffuse_core.adapters.websocket_transport import WebSocketTransport
+from diffuse_core.adapters.websocket_transport import WebSocketTransport, sockets
 from diffuse_core.domain.channel import Credentials
 from diffuse_core.errors import Unreachable
 
@@ -205,3 +206,36 @@ async def test_cancelling_a_dial_leaves_nothing_behind() -> None:
         with pytest.raises(asyncio.CancelledError):
             await dialling
         await settled()
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (errno.ENETUNREACH, "no way to a:1 from this machine"),
+        (errno.EHOSTUNREACH, "no way to a:1 from this machine"),
+        (errno.ETIMEDOUT, "no answer from a:1"),
+        (errno.EMFILE, "cannot connect to a:1: "),
+    ],
+)
+async def test_what_the_network_says(
+    monkeypatch: pytest.MonkeyPatch, code: int, text: str
+) -> None:
+    async def fail(_: object) -> None:
+        raise OSError(code, "reason")
+
+    monkeypatch.setattr(sockets, "_connect", fail)
+    with pytest.raises(Unreachable, match=text):
+        await sockets.open_socket("127.0.0.1", 1, "a:1")
+
+
+async def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def two(*_: object) -> list:
+        return [
+            socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM)[0]
+            for port in (free_port(), int(listener.address.rpartition(":")[2]))
+        ]
+
+    monkeypatch.setattr(sockets, "_resolve", two)
+    async with listening() as listener:
+        channel = await alice().dial(listener.address, BOB.node, TIMEOUT)
+        await channel.close()
