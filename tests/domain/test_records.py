@@ -13,6 +13,7 @@ from diffuse_core.domain.records import (
     MAX_RECORD_BYTES,
     Record,
     SignedRecord,
+    fingerprint,
     first_sequence,
     open_record,
     record_node,
@@ -87,3 +88,9 @@ def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
 def test_a_later_boot_outranks_every_record_of_an_earlier_one() -> None:
     assert first_sequence(1001) > first_sequence(1000) + (1 << COUNTER_BITS) - 1
     assert Record(b"\0" * 32, first_sequence(2**42), "host", "0").sequence < 2**63
+
+
+def test_another_content_or_contract_is_another_fingerprint() -> None:
+    prints = {fingerprint(content, contract) for content in "ab" for contract in ("bf16", "int8")}
+    assert len(prints) == 4
+    assert all(len(one) == 64 for one in prints)
