@@ -7,6 +7,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.selection import DEMO_MODEL_ID
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError, UsageError
 from diffuse_core.settings import DEFAULT_NETWORK, parse_bootstrap, state_dir
 from diffuse_tui.app import DiffuseApp
@@ -72,7 +73,11 @@ async def _demo(given: argparse.Namespace) -> int:
         # Attached to the first host as its owner, so that "this machine" has a slice to show.
         state: Path = network.state_dir("host-1")
         node = LocalNode(state, given.network, (), may_start=False)
-        return await _show(DiffuseApp(node.attach, model=given.model or "demo"))
+        try:
+            return await _show(DiffuseApp(node.attach, model=given.model or DEMO_MODEL_ID))
+        finally:
+            # The app took the signals for itself; stopping must not be cut short by one.
+            signals.watch(lambda: None)
 
 
 async def _show(app: DiffuseApp) -> int:
