@@ -317,3 +317,12 @@ def test_who_holds_nothing_can_leave_too() -> None:
     gossip = make_gossip(1)
     gossip.leave(1.0)
     assert opened(sent(gossip, Push))[0].holding is None
+
+
+def test_the_suspect_itself_is_told_also_what_others_say_of_it() -> None:
+    gossip = make_gossip(1, 2)
+    gossip.receive(node(2), Ack(1, (Rumour(node(1), 1, "suspect"),)), 1.0)
+    pings = sent(gossip, Ping)
+    assert [(to, ping.rumours) for to, ping in pings] == [
+        (node(1), (Rumour(node(1), 1, "suspect"),))
+    ]
