@@ -154,7 +154,7 @@ class ChatPane(Vertical):
         for old in conversation.query(TurnView)[:-MAX_TURNS_SHOWN]:
             old.remove()
         request = GenerateRequest(
-            model=self._model.id,
+            model=f"{self._model.id}@{self._model.fingerprint}",
             messages=sent.messages,
             max_tokens=max(1, min(MAX_ANSWER_TOKENS, self._model.context // 2)),
         )
