@@ -74,7 +74,7 @@ def test_a_lost_slice_is_named(tmp_path: Path, demo_gguf: Path) -> None:
         while processes.models():
             pass
         failed = processes.command(
-            "query", "--bootstrap", processes.sentinel, "--model", "demo", "--prompt", "Hi"
+            "query", "--bootstrap", processes.sentinel, "--model", model["id"], "--prompt", "Hi"
         )
         assert failed.returncode == 4
         assert " of 30 are held by no live node" in failed.stderr

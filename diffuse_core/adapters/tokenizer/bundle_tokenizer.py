@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer as FastTokenizer
 
+from diffuse_core.adapters.tokenizer.chat_template import ChatTemplate, printable
 from diffuse_core.adapters.tokenizer.text_stream import StoppableStream
 from diffuse_core.errors import ModelUnusable, UsageError
 
@@ -23,16 +24,28 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer:
     Raises:
         ModelUnusable: the bundle's tokenizer is damaged or hostile.
     """
+    template: ChatTemplate | None = None
+    if bundle.chat_template is not None:
+        special = {"bos_token": bundle.bos, "eos_token": bundle.eos}
+        # First, because its process gets ready while the vocabulary is read.
+        template = ChatTemplate(bundle.chat_template, {k: v for k, v in special.items() if v})
+    return BundleTokenizer(bundle, _read(bundle.tokenizer_json), template)
+
+
+def _read(data: bytes) -> FastTokenizer:
     try:
-        fast = FastTokenizer.from_buffer(bundle.tokenizer_json)
+        fast = FastTokenizer.from_buffer(data)
     except BaseException as error:
         # A panic of the library's Rust code is no Exception.
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
-        raise ModelUnusable(f"the model's tokenizer cannot be read: {str(error)[:200]}") from error
+        raise ModelUnusable(
+            f"the model's tokenizer cannot be read: {printable(str(error))}; use another host "
+            "of it, or another model"
+        ) from error
     fast.no_padding()
     fast.no_truncation()
-    return BundleTokenizer(bundle, fast)
+    return fast
 
 
 class BundleTokenizer:
@@ -42,13 +55,11 @@ class BundleTokenizer:
     too: so does `transformers`, with which the ids are equal.
     """
 
-    def __init__(self, bundle: Bundle, fast: FastTokenizer) -> None:
+    def __init__(self, bundle: Bundle, fast: FastTokenizer, template: ChatTemplate | None) -> None:
         self._fast = fast
-        self._template = bundle.chat_template
+        self._template = template
         self._stop_ids = bundle.stop_ids
         self._context = bundle.context
-        named = {"bos_token": bundle.bos, "eos_token": bundle.eos}
-        self._special_texts = {name: text for name, text in named.items() if text}
         added = fast.get_added_tokens_decoder()
         self._skipped = frozenset(token for token, known in added.items() if known.special)
 
@@ -68,11 +79,9 @@ class BundleTokenizer:
         Raises:
             UsageError: the model has no template, or the template refuses these messages.
         """
-        from diffuse_core.adapters.tokenizer.chat_template import render
-
         if self._template is None:
             raise UsageError("the model has no chat template; send the prompt as it is (--raw)")
-        text = render(self._template, messages, self._special_texts)
+        text = self._template.render(messages)
         return tuple(self._fast.encode(text, add_special_tokens=False).ids)
 
     def encode(self, text: str) -> tuple[int, ...]:
