@@ -14,7 +14,7 @@ Contract = Literal["fp32", "bf16", "int8", "int4"]
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**50)]
 LayerCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_LAYERS)]
 
-KV_RESERVE_TOKENS = 2048
+KV_RESERVE_TOKENS = 4096
 """Positions of KV that a slice must have room for beside its weights (one long session)."""
 
 ITEM_BYTES: dict[Contract, int] = {"fp32": 4, "bf16": 2, "int8": 1, "int4": 1}

@@ -40,8 +40,8 @@ def _slices(*pairs: tuple[int, int]) -> list[Slice]:
 def test_too_little_memory_names_what_one_layer_needs() -> None:
     with pytest.raises(
         UsageError,
-        match=r"memory cap 8\.0 MiB is too small: one layer of smol needs 8\.3 MiB "
-        r"\(weights 6\.8 MiB \+ KV 1\.5 MiB\)",
+        match=r"memory cap 8\.0 MiB is too small: one layer of smol needs 9\.8 MiB "
+        r"\(weights 6\.8 MiB \+ KV 3\.0 MiB\)",
     ):
         plan(8 * MIB, SMOL, [], own=ME, model="smol")
 
