@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.decoding import SamplingParams
 
+FIRST_LOOK = 512
+"""Ids sorted at first in search of those that make up top-p; mostly a few dozen do."""
+
 
 def sample(logits: NDArray[np.float32], params: SamplingParams, position: int) -> int:
     """The token id for `position`, drawn from one row of logits, shape (vocab,).
@@ -32,26 +35,68 @@ def sample(logits: NDArray[np.float32], params: SamplingParams, position: int) -
         raise Refused("the model gave logits that are not finite")
     if params.temperature == 0.0:
         return int(logits.argmax())
-    order, probabilities = _candidates(logits, params)
-    total = probabilities.cumsum()
-    generator = np.random.Generator(np.random.Philox(key=params.seed, counter=position))
-    place = int(np.searchsorted(total, generator.random() * total[-1], side="right"))
-    return int(order[min(place, len(order) - 1)])
+    ids, weights = _candidates(logits, params)
+    total = weights.cumsum()
+    place = int(np.searchsorted(total, _uniform(params.seed, position) * total[-1], side="right"))
+    return int(ids[min(place, len(ids) - 1)])
+
+
+def _uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) with 53 bits, from the raw bits: numpy keeps only those the same."""
+    bits = int(np.random.Philox(key=seed, counter=position).random_raw())
+    return (bits >> 11) * 2.0**-53
 
 
 def _candidates(
     logits: NDArray[np.float32], params: SamplingParams
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Ids that may be drawn, likeliest first and the lower id first among equals, with weights."""
-    scaled = logits.astype(np.float64) / params.temperature
-    weights = np.exp(scaled - scaled.max())
-    order = np.argsort(-weights, kind="stable")
-    if params.top_k:
-        order = order[: params.top_k]
-    kept = weights[order]
-    kept /= kept.sum()
-    if params.top_p < 1.0:
-        before = kept.cumsum() - kept
-        keep = max(1, int((before < params.top_p).sum()))
-        order, kept = order[:keep], kept[:keep]
-    return order, kept
+    """Ids that may be drawn, with weights that need not sum to 1.
+
+    They are sorted, the likeliest first and the lower id first among equals, where a filter needs
+    that, and else in the order of ids.
+    """
+    if 0 < params.top_k < len(logits):
+        ids = _likeliest(logits, params.top_k)
+        weights = _weights(logits[ids], params.temperature)
+        return _nucleus(ids, weights, float(weights.sum()), params.top_p)
+    weights = _weights(logits, params.temperature)
+    if params.top_p == 1.0:
+        return np.arange(len(logits)), weights
+    mass = float(weights.sum())
+    count = FIRST_LOOK
+    while count < len(logits):
+        ids = _likeliest(logits, count)
+        if weights[ids].sum() >= params.top_p * mass:
+            return _nucleus(ids, weights[ids], mass, params.top_p)
+        count *= 8
+    ids = _likeliest(logits, len(logits))
+    return _nucleus(ids, weights[ids], mass, params.top_p)
+
+
+def _weights(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
+    below = logits.astype(np.float64)
+    below -= below.max()
+    with np.errstate(over="ignore"):  # A tiny temperature makes all but the largest -inf.
+        return np.exp(below / temperature)
+
+
+def _likeliest(logits: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    """The `count` likeliest ids, sorted."""
+    if count < len(logits):
+        # Sorting the whole vocabulary would cost a tenth of a small model's pass.
+        least = np.partition(logits, len(logits) - count)[len(logits) - count]
+        ids = np.flatnonzero(logits >= least)
+    else:
+        ids = np.arange(len(logits))
+    return ids[np.argsort(-logits[ids], kind="stable")[:count]]
+
+
+def _nucleus(
+    ids: NDArray[np.intp], weights: NDArray[np.float64], mass: float, top_p: float
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Of sorted ids those before which less than `top_p` of `mass` lies; at least one."""
+    if top_p == 1.0:
+        return ids, weights
+    before = weights.cumsum() - weights
+    keep = max(1, int((before < top_p * mass).sum()))
+    return ids[:keep], weights[:keep]
