@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WINDOW = 64
-"""Ids decoded together at most: what a token shows may depend on those before it."""
+"""Ids decoded together: what a token shows may depend on those before it."""
 KEPT = 16
 """Ids that stay as context when the window is full."""
+PATIENCE = 8
+"""Ids after which bytes that make no character are taken for what they are; one has four."""
 UNSURE = 3
 """A character of four bytes may show as three replacement characters before it is whole."""
 
@@ -36,18 +38,22 @@ class WholeCharacters:
         self._window: list[int] = []
         self._shown = 0
         self._waiting = ""
+        self._waited = 0
 
     def push(self, token: int) -> str:
         """Text that became certain."""
-        if len(self._window) >= WINDOW:
+        if len(self._window) >= (2 * WINDOW if self._waiting else WINDOW):
             self._narrow()
         self._window.append(token)
         text = self._decoder.decode(self._window)
-        sure = text.rstrip(_BROKEN)
-        # Of a long row of broken characters only the last few may still become whole.
-        sure_length = max(len(sure), len(text) - UNSURE)
-        added = text[self._shown : sure_length]
-        self._shown = max(self._shown, sure_length)
+        # A decoder that falls back to bytes shows a whole row of them as broken until its last
+        # character is complete, also those that were shown before.
+        sure = len(text.rstrip(_BROKEN))
+        self._waited = self._waited + 1 if sure < len(text) else 0
+        if self._waited > PATIENCE:
+            sure = max(sure, len(text) - UNSURE)
+        added = text[self._shown : sure]
+        self._shown = max(self._shown, sure)
         self._waiting = text[self._shown :]
         return added
 
@@ -55,12 +61,15 @@ class WholeCharacters:
         """What will never become whole."""
         rest, self._waiting = self._waiting, ""
         self._window.clear()
-        self._shown = 0
+        self._shown = self._waited = 0
         return rest
 
     def _narrow(self) -> None:
-        self._window = self._window[-KEPT:]
-        text = self._decoder.decode(self._window)
+        """Forget the oldest ids, at the edge of a character where there is one."""
+        for kept in range(KEPT, KEPT + 4):
+            if _BROKEN not in (text := self._decoder.decode(self._window[-kept:])):
+                break
+        self._window = self._window[-kept:]
         self._shown = max(0, len(text) - len(self._waiting))
 
 
