@@ -118,7 +118,8 @@ class DiffuseApp(App[None]):
             advice = f"{reason} · retrying in {wait:g} s (r: now)"
             self._tell(Link("disconnected", advice))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._retry_now.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._retry_now.wait()
 
     async def _feed(self) -> tuple[str, bool]:
         """Attach and pass updates on until the tie breaks; why it did, and whether any came."""
@@ -146,7 +147,8 @@ class DiffuseApp(App[None]):
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             with suppress(DiffuseError, OSError, TimeoutError):
-                await asyncio.wait_for(attachment.close(), CLOSE_S)
+                async with asyncio.timeout(CLOSE_S):
+                    await attachment.close()
 
     def action_retry(self) -> None:
         """Do not wait for the next attempt."""
@@ -204,4 +206,5 @@ async def _close(events: AsyncIterator[GenerateEvent]) -> None:
     aclose = getattr(events, "aclose", None)
     if aclose is not None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(aclose(), CLOSE_S)
+            async with asyncio.timeout(CLOSE_S):
+                await aclose()

@@ -90,7 +90,8 @@ class LocalNode:
         with contextlib.suppress(ProcessLookupError):
             child.terminate()
         try:
-            await asyncio.wait_for(child.wait(), STOP_TIMEOUT_S)
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await child.wait()
         except TimeoutError:
             child.kill()
             await child.wait()

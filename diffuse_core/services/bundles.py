@@ -122,7 +122,8 @@ class BundleFetcher:
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
         try:
             await link.send(GetBundle(digest, offset))
-            return await asyncio.wait_for(future, PART_TIMEOUT_S)
+            async with asyncio.timeout(PART_TIMEOUT_S):
+                return await future
         except TimeoutError:
             raise Unreachable(
                 f"host {short_text(link.remote)} sent no bundle within {PART_TIMEOUT_S:.0f} s"

@@ -146,7 +146,8 @@ class HostService:
 
     async def _join(self) -> None:
         try:
-            await asyncio.wait_for(self._node.joined.wait(), JOIN_WAIT_S)
+            async with asyncio.timeout(JOIN_WAIT_S):
+                await self._node.joined.wait()
         except TimeoutError:
             self._node.note("warning", "no bootstrap node answered yet; going on alone")
 

@@ -225,7 +225,9 @@ class Node:
             wait = min(MAX_TICK_S, max(0.0, self._gossip.next_deadline() - self.clock.monotonic()))
             self._wake.clear()
             try:
-                await asyncio.wait_for(self._wake.wait(), wait + 0.001)
+                # Not wait_for: on Python 3.11 it can swallow a cancellation.
+                async with asyncio.timeout(wait + 0.001):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

@@ -52,7 +52,8 @@ class Observer:
             try:
                 link = await self.links.dial(address)
                 await link.send(Pull())
-                await asyncio.wait_for(self._complete.wait(), PULL_TIMEOUT_S)
+                async with asyncio.timeout(PULL_TIMEOUT_S):
+                    await self._complete.wait()
             except Unreachable as error:
                 problems.append(str(error))
                 continue

@@ -186,7 +186,8 @@ class ClientRun:
         limit = FIRST_TOKEN_S + FIRST_TOKEN_PER_ROW_S * self._prompt if first else NEXT_TOKEN_S
         last = self.stages[-1]
         try:
-            link, answer = await asyncio.wait_for(self._answers.get(), limit)
+            async with asyncio.timeout(limit):
+                link, answer = await self._answers.get()
         except TimeoutError:
             raise StageBlamed(last.remote, f"no token came for {limit:.0f} s") from None
         self._raise_failure(link, answer)

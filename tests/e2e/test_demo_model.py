@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def test_the_answer_is_right_and_ends_by_itself(network: Processes) -> None:
     assert len(edges) >= 2
     assert edges[0][0] == 0
     assert edges[-1][1] == 30
-    assert all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(edges))
 
 
 def test_no_host_holds_the_whole(network: Processes) -> None:
