@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_TOKENS = 2**20
 MAX_MERGES = 2**21
 MAX_TOKEN_CHARS = 4096
+MAX_SPECIAL_CHARS = 256
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 _KINDS = (_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED)
@@ -134,8 +135,8 @@ def gguf_bundle(metadata: Mapping[str, object], context: int) -> Bundle:
         chat_template=own.template(),
         stop_ids=vocabulary.stop_ids(),
         context=context,
-        bos="" if bos is None else vocabulary.tokens[bos],
-        eos="" if eos is None else vocabulary.tokens[eos],
+        bos=vocabulary.short_text(bos),
+        eos=vocabulary.short_text(eos),
     )
 
 
@@ -213,6 +214,15 @@ class _Vocabulary:
         if not isinstance(value, int) or not 0 <= value < len(self.tokens):
             raise self._own.damaged(f"tokenizer.ggml.{key} {value!r} is no token")
         return value
+
+    def short_text(self, token: int | None) -> str:
+        """The text of a token that a template may write; none when there is no such token."""
+        text = "" if token is None else self.tokens[token]
+        if len(text) > MAX_SPECIAL_CHARS:
+            raise self._own.damaged(
+                f"token {token}, which begins or ends texts, has {len(text)} characters"
+            )
+        return text
 
     def special(self, token: int) -> bool:
         return self.kinds[token] in (_CONTROL, _UNKNOWN)
