@@ -1,0 +1,266 @@
+"""Networks of full nodes in one process: what `wiring.run_node` builds, over a chosen transport.
+
+Everything is real but the wires (unless they are asked for): gossip, planner, model files,
+executor, executor thread, tokenizer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from diffuse_core.adapters.executor.loader import load_slice
+from diffuse_core.adapters.file_storage import FileStorage
+from diffuse_core.adapters.hardware import SystemHardware
+from diffuse_core.adapters.memory_transport import MemoryNetwork
+from diffuse_core.adapters.models.store import FileModelStore
+from diffuse_core.adapters.system_clock import SystemClock
+from diffuse_core.adapters.tokenizer.bundle_tokenizer import load_tokenizer
+from diffuse_core.adapters.websocket_transport import WebSocketTransport
+from diffuse_core.domain.identity import Identity
+from diffuse_core.services.attachment import NodeAttachment
+from diffuse_core.services.client import ClientService
+from diffuse_core.services.compute import ComputeThread
+from diffuse_core.services.feed import FeedService
+from diffuse_core.services.host import HostOptions, HostService
+from diffuse_core.services.node import Node
+from diffuse_core.services.observer import Observer
+from tests.services.waiting import until
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable
+    from contextlib import AsyncExitStack
+    from pathlib import Path
+
+    from diffuse_core.domain.bundle import Bundle
+    from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.records import Role
+    from diffuse_core.ports import Executor, ExecutorLoader, Tokenizer, Transport
+    from tests.services.tiny_model import TinyModel
+
+PLENTY = 2**30
+
+
+@cache
+def tokenizer_of(bundle: Bundle) -> Tokenizer:
+    """The real loader; once per bundle, because each starts a process for its template."""
+    return load_tokenizer(bundle)
+
+
+@dataclass
+class Host:
+    """One hosting node and its parts."""
+
+    node: Node
+    address: str
+    service: HostService
+    client: ClientService
+    compute: ComputeThread
+    owner: Identity
+    executors: list[Executor] = field(default_factory=list)
+    stop_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    life: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> NodeId:
+        return self.node.id
+
+    async def idle(self) -> None:
+        """Wait until nothing of any session is left: not in the books, not in the executor."""
+        stage = self.service.stage
+        assert stage is not None
+        await until(lambda: stage.sessions == 0)
+        assert stage.kv_used == 0
+        await self.compute.run(lambda: None)
+        assert self.caches() == 0
+
+    def caches(self) -> int:
+        """How many caches the executor holds."""
+        return len(self.executors[-1]._sessions)
+
+    def rows(self) -> int:
+        """Positions in the executor's caches."""
+        return sum(cache.length for cache in self.executors[-1]._sessions.values())
+
+
+class Cluster:
+    """A sentinel and what a test adds to it. Everything ends with `stack`."""
+
+    def __init__(
+        self, stack: AsyncExitStack, model: TinyModel, directory: Path, *, sockets: bool = False
+    ) -> None:
+        self.stack = stack
+        self.model = model
+        self.directory = directory
+        self.memory = MemoryNetwork()
+        self.place = "127.0.0.1" if sockets else "mem"
+        self.sockets = sockets
+        self.hosts: list[Host] = []
+        self.nodes: list[Node] = []
+        self.bootstrap: tuple[str, ...] = ()
+        self.seeds = iter(range(1, 256))
+
+    def identity(self) -> Identity:
+        return Identity(bytes([next(self.seeds)]) * 32)
+
+    def transport(self, identity: Identity) -> Transport:
+        if self.sockets:
+            return WebSocketTransport(identity, "test")
+        return self.memory.transport(identity.node)
+
+    async def start_node(self, role: Role) -> tuple[Node, str]:
+        identity = self.identity()
+        node = Node(
+            identity,
+            self.transport(identity),
+            SystemClock(),
+            random.Random(identity.node),
+            role=role,
+            version="test",
+        )
+        self.stack.push_async_callback(node.stop)
+        self.nodes.append(node)
+        return node, await node.start(self.place, 0, self.bootstrap, (self.place,))
+
+    async def start_sentinel(self) -> Node:
+        node, address = await self.start_node("sentinel")
+        self.bootstrap = (address,)
+        return node
+
+    async def host(
+        self,
+        max_layers: int | None = None,
+        memory: int = PLENTY,
+        *,
+        load: ExecutorLoader = load_slice,
+        wait: bool = True,
+    ) -> Host:
+        """Start a host; return once everybody sees it ready, unless told not to wait."""
+        if not self.bootstrap:
+            await self.start_sentinel()
+        node, address = await self.start_node("host")
+        storage = FileStorage(self.directory / address.replace(":", "-"))
+        compute = ComputeThread()
+        self.stack.callback(compute.close)
+        executors: list[Executor] = []
+
+        def loading(*given: object) -> Executor:
+            executors.append(load(*given))
+            return executors[-1]
+
+        service = HostService(
+            node,
+            SystemHardware(),
+            FileModelStore(lambda _: self.directory),
+            loading,
+            compute,
+            HostOptions(str(self.model.path), "fp32", memory, max_layers),
+        )
+        client = ClientService(node, storage, tokenizer_of, random.Random(address), node.id)
+        host = Host(node, address, service, client, compute, self.identity(), executors)
+        feed = FeedService(
+            node, SystemHardware(), client, host.owner.node, host.stop_asked.set, service
+        )
+        self.stack.push_async_callback(feed.close)
+        host.life = asyncio.create_task(service.run(alone=False), name=f"host {address}")
+        self.stack.push_async_callback(self.end, host)
+        self.hosts.append(host)
+        if wait:
+            await self.settled(host)
+        return host
+
+    async def settled(self, *hosts: Host) -> None:
+        """Wait until every node sees these hosts ready."""
+        for host in hosts:
+            await until(lambda host=host: host.service.ready.is_set() or host.life.done())
+            if host.life.done():
+                host.life.result()
+        wanted = {host.id for host in hosts}
+        await until(lambda: all(wanted <= ready(node) for node in self.nodes))
+
+    async def end(self, host: Host) -> None:
+        """Stop a host's service, as a signal does."""
+        host.life.cancel()
+        await asyncio.wait([host.life])
+        if not host.life.cancelled():
+            host.life.result()
+
+    async def leave(self, host: Host) -> None:
+        """Stop a host in an orderly way."""
+        self.nodes.remove(host.node)
+        await self.end(host)
+        await host.node.stop()
+
+    def crash(self, host: Host) -> None:
+        """Let a host vanish: no farewell, no frame more in either direction."""
+        self.nodes.remove(host.node)
+        for other in range(1, 256):
+            self.memory.cut(host.id, Identity(bytes([other]) * 32).node)
+        self.memory.kill(host.address)
+
+    async def observer(self) -> Observer:
+        identity = self.identity()
+        observer = Observer(self.transport(identity), SystemClock())
+        observer.id = identity.node
+        self.stack.push_async_callback(observer.close)
+        await observer.look(self.bootstrap)
+        return observer
+
+    async def client(self, observer: Observer | None = None) -> ClientService:
+        """A client that holds nothing, as `query` is one."""
+        observer = observer or await self.observer()
+        storage = FileStorage(self.directory / f"client-{next(self.seeds)}")
+        return ClientService(observer, storage, tokenizer_of, random.Random(1))
+
+    async def attach(self, host: Host, identity: Identity | None = None) -> NodeAttachment:
+        attachment = NodeAttachment(self.transport(identity or host.owner))
+        self.stack.push_async_callback(attachment.close)
+        await attachment.open(host.address, host.id)
+        return attachment
+
+
+def ready(node: Node) -> set[bytes]:
+    """The hosts that `node` sees ready."""
+    return {
+        member.record.node
+        for member in node.members()
+        if member.live and member.record.holding and member.record.holding.state == "ready"
+    }
+
+
+SPLITS: dict[int, tuple[int | None, ...]] = {
+    1: (None,),
+    2: (5, 5),
+    3: (4, 4, 4),
+    5: (2, 2, 2, 2, 2),
+}
+"""Layer caps of the hosts that make so many stages of the model's ten layers."""
+
+
+async def start_split(
+    stack: contextlib.AsyncExitStack,
+    model: TinyModel,
+    directory: Path,
+    stages: int,
+    *,
+    sockets: bool = False,
+) -> Cluster:
+    """A network whose routes have `stages` stages."""
+    cluster = Cluster(stack, model, directory, sockets=sockets)
+    for cap in SPLITS[stages]:
+        await cluster.host(cap)
+    return cluster
+
+
+def counted(inner: Callable[..., object], calls: list[object]) -> Callable[..., object]:
+    """`inner`, noting its arguments."""
+
+    def call(*given: object) -> object:
+        calls.append(given)
+        return inner(*given)
+
+    return call

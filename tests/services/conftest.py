@@ -1,0 +1,56 @@
+"""The tiny model, networks of it, and short waits so that a test takes no second."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from diffuse_core.domain import gossip
+from diffuse_core.services import host, placement
+from tests.services.cluster import Cluster, start_split
+from tests.services.tiny_model import TinyModel, make_tiny_model
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(placement, "SETTLE_S", 0.04)
+    monkeypatch.setattr(host, "REPORT_S", 0.05)
+    monkeypatch.setattr(gossip, "GOSSIP_INTERVAL_S", 0.01)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as entered:
+        yield entered
+
+
+@pytest.fixture
+def cluster(stack: AsyncExitStack, tiny: TinyModel, tmp_path: Path) -> Cluster:
+    """A network without hosts yet."""
+    return Cluster(stack, tiny, tmp_path)
+
+
+@pytest.fixture
+def split(stack: AsyncExitStack, tiny: TinyModel, tmp_path: Path) -> Callable:
+    """Start a network whose routes have so many stages."""
+
+    async def start(stages: int, **options: bool) -> Cluster:
+        return await start_split(stack, tiny, tmp_path, stages, **options)
+
+    return start
