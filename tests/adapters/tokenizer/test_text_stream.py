@@ -174,7 +174,7 @@ def test_nothing_comes_after_a_stop_string() -> None:
 )
 def test_no_part_of_a_stop_string_is_ever_shown(text: str, stop: list[str], seed: int) -> None:
     """However the text is cut into tokens, the stop string that is complete first ends it."""
-    cuts = random.Random(seed)  # noqa: S311  (test data)
+    cuts = random.Random(seed)
 
     class Cutting:
         """Each id stands for a part of the text."""
