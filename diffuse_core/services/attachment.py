@@ -81,7 +81,7 @@ class NodeAttachment:
                 over = isinstance(event, Finished | Failed)
                 yield event
         finally:
-            del self._answers[number]
+            self._answers.pop(number, None)
             if not over and not link.closed:
                 with contextlib.suppress(ChannelClosed, TimeoutError):
                     async with asyncio.timeout(CANCEL_TIMEOUT_S):
@@ -105,6 +105,10 @@ class NodeAttachment:
         if answers is None:
             return
         if answers.full():
+            # Its reader is far behind; a hole in the text would be worse than an end.
+            answers.get_nowait()
+            answers.put_nowait(Failed("the answer came faster than it was taken; ask again", 6))
+            del self._answers[message.request]
             await link.send(CancelGenerate(message.request))
             return
         answers.put_nowait(message.event)
@@ -118,6 +122,8 @@ class NodeAttachment:
             self._updates.get_nowait()
         self._updates.put_nowait(None)
         failed = Failed("the node this was attached to is gone; start it again", 5)
+        if self._refusal is not None:
+            failed = Failed(self._refusal, 6)
         for answers in self._answers.values():
             if answers.full():
                 answers.get_nowait()

@@ -66,7 +66,7 @@ class BundleFetcher:
         """
         digest = model.bundle
         if digest not in self._loaded:
-            bundle = self._cached(digest) or await self._fetch_any(model)
+            bundle = await asyncio.to_thread(self._cached, digest) or await self._fetch_any(model)
             tokenizer = await asyncio.to_thread(self._load, bundle)
             while len(self._loaded) >= MAX_LOADED:
                 self._loaded.pop(next(iter(self._loaded)))
@@ -88,15 +88,18 @@ class BundleFetcher:
 
     def _cached(self, digest: str) -> Bundle | None:
         name = f"bundle-{digest}"
-        data = self._cache.read(name)
-        if data is None:
-            return None
         try:
-            return open_bundle(data, digest)
-        except ModelUnusable as error:
-            log.warning("dropped a damaged bundle from the cache: %s", error)
-            self._cache.delete(name)
-            return None
+            data = self._cache.read(name)
+            if data is None:
+                return None
+            try:
+                return open_bundle(data, digest)
+            except ModelUnusable as error:
+                log.warning("dropped a damaged bundle from the cache: %s", error)
+                self._cache.delete(name)
+        except DiffuseError as error:
+            log.warning("the cache of tokenizers is of no use: %s", error)
+        return None
 
     async def _fetch(self, node: NodeId, digest: str) -> Bundle:
         link = await self._directory.links.to(node, self._directory.addresses(node))
@@ -111,7 +114,10 @@ class BundleFetcher:
             if not body:
                 raise ModelUnusable(f"host {short_text(node)} sent a bundle with a hole in it")
         bundle = open_bundle(bytes(data), digest)
-        self._cache.write(f"bundle-{digest}", bytes(data))
+        try:
+            await asyncio.to_thread(self._cache.write, f"bundle-{digest}", bytes(data))
+        except DiffuseError as error:
+            log.warning("the tokenizer is not kept: %s", error)
         return bundle
 
     async def _part(self, link: Link, digest: str, offset: int) -> tuple[BundlePart, bytes]:

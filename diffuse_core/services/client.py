@@ -6,13 +6,14 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.coverage import holders, models
+from diffuse_core.domain.coverage import held_slices, holders, models
 from diffuse_core.domain.decoding import DecodingParams, FinishReason
 from diffuse_core.domain.identity import NodeId, node_text, short_text
 from diffuse_core.domain.messages import Hop
 from diffuse_core.domain.records import record_node
 from diffuse_core.domain.router import Candidate, choose_route
 from diffuse_core.domain.selection import find_model, require_servable
+from diffuse_core.domain.slices import gaps
 from diffuse_core.domain.view import (
     Finished,
     GenerateEvent,
@@ -124,7 +125,7 @@ class ClientService:
                 events=tuple(attempts.events),
             )
         except StageBlamed as error:
-            self._directory.suspect(error.node)
+            self._suspect(error)
             raise StagesLost(f"{error}. Tokens shown so far are kept; ask again") from error
         finally:
             await run.close()
@@ -144,10 +145,21 @@ class ClientService:
 
     def _model(self, name: str) -> ModelRef:
         view = require_servable(find_model(self._directory.view(), name))
-        for ref in models(self._directory.members()):
-            if ref.fingerprint == view.fingerprint and ref.shape.layers == view.layers:
-                return ref
-        raise ModelIncomplete(f"the hosts of {view.id} just left; try again")
+        members = self._directory.members()
+        found = [
+            ref
+            for ref in models(members)
+            if ref.fingerprint == view.fingerprint and ref.shape.layers == view.layers
+        ]
+        if not found:
+            raise ModelIncomplete(f"the hosts of {view.id} just left; try again")
+
+        def standing(ref: ModelRef) -> tuple[bool, int]:
+            held = held_slices(members, ref)
+            return not gaps(ref.shape.layers, held), len(held)
+
+        # A record that lies about anything makes a model of its own beside the true one.
+        return max(found, key=standing)
 
     async def _begin(
         self, model: ModelRef, prompt: tuple[int, ...], decoding: DecodingParams, tried: _Attempts
@@ -165,7 +177,7 @@ class ClientService:
                 return run, await run.token()
             except StageBlamed as error:
                 await run.close()
-                self._directory.suspect(error.node)
+                self._suspect(error)
                 log.info("trying another route: %s", error)
                 tried.add(error)
             except StageDeclined as error:
@@ -196,6 +208,11 @@ class ClientService:
         addresses = {one.node: one.addresses for one in candidates}
         stages = choose_route(model.shape.layers, candidates, tried.avoid, self._rng)
         return [Hop(node, addresses[node], part) for node, part in stages]
+
+    def _suspect(self, error: StageBlamed) -> None:
+        """Have a node that seems dead probed; one that said what is wrong lives."""
+        if error.reason == "lost" and error.node != self._own:
+            self._directory.suspect(error.node)
 
     def _step(self, hop: Hop) -> RouteStep:
         here = hop.node == self._own

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.bundle import bundle_digest
 from diffuse_core.domain.coverage import models
+from diffuse_core.domain.messages import OpenSession, SessionRefused
 from diffuse_core.domain.records import Holding, HoldState, Load, ModelRef, fingerprint
 from diffuse_core.services.bundles import BundleShelf
 from diffuse_core.services.placement import Placement
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         WeightSource,
     )
     from diffuse_core.services.compute import ComputeThread
+    from diffuse_core.services.links import Link
     from diffuse_core.services.node import Node
 
 log = logging.getLogger(__name__)
@@ -111,6 +113,7 @@ class HostService:
         self.stage: StageService | None = None
         self.load = Load()
         self.ready = asyncio.Event()
+        self._turn_away()
 
     async def run(self, *, alone: bool, warm: Callable[[], object] | None = None) -> None:
         """Serve until cancelled. `alone` says that there is no bootstrap to wait for.
@@ -213,8 +216,18 @@ class HostService:
         self._hold("leaving")
         if self.stage is not None:
             await self.stage.close()
+        self._turn_away()
         self.stage = None
         self.slice = None
+
+    def _turn_away(self) -> None:
+        """Refuse Sessions while no Slice is served, so that no Client waits for nothing."""
+
+        async def refuse(link: Link, message: OpenSession, _body: memoryview) -> None:
+            text = "this host holds no layers at the moment"
+            await link.send(SessionRefused(message.session, "slice", text))
+
+        self._node.links.handle(OpenSession, refuse)
 
     def _known_model(self) -> ModelRef:
         if self.model is None:

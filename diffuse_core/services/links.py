@@ -90,9 +90,18 @@ class Links:
         """Send messages of `kind` to `handler`. It must not block: its link waits for it."""
         self._handlers[kind] = handler
 
+    def unhandle(self, *kinds: type) -> None:
+        """Ignore messages of `kinds` from now on."""
+        for kind in kinds:
+            self._handlers.pop(kind, None)
+
     def on_ended(self, callback: LinkEnded) -> None:
         """Call `callback` whenever a link ended."""
         self._ended.append(callback)
+
+    def off_ended(self, callback: LinkEnded) -> None:
+        """Call it no more."""
+        self._ended.remove(callback)
 
     def on_met(self, callback: Callable[[Link], None]) -> None:
         """Call `callback` whenever a link opened, in either direction."""
@@ -167,10 +176,14 @@ class Links:
                     problem = error
                 else:
                     return
-            result.set_exception(problem)
+        except BaseException:
+            # Who waits was not cancelled itself and must be told in words.
+            problem = Unreachable(f"the dial to {short_text(node)} was given up")
+            raise
         finally:
             self._dialling.pop(node, None)
-            result.cancel()
+            if not result.done():
+                result.set_exception(problem)
 
     def _register(self, link: Link) -> None:
         self._open.setdefault(link.remote, []).append(link)

@@ -41,9 +41,10 @@ Answer = SessionOpened | SessionRefused | TokenDrawn | SessionFailed
 class StageBlamed(StagesLost):
     """A stage failed or did not answer; `node` is the one to avoid from now on."""
 
-    def __init__(self, node: NodeId, message: str) -> None:
+    def __init__(self, node: NodeId, message: str, reason: RefusalReason = "lost") -> None:
         super().__init__(message)
         self.node = node
+        self.reason: RefusalReason = reason
 
 
 class StageDeclined(Refused):
@@ -163,9 +164,11 @@ class ClientRun:
             text = f"host {short_text(link.remote)} declined: {answer.detail}"
             raise StageDeclined(link.remote, text, answer.reason)
         if isinstance(answer, SessionFailed):
-            raise StageBlamed(
-                NodeId(answer.node), f"stage {short_text(answer.node)} failed: {answer.detail}"
-            )
+            # Only a node of the Route can be to blame; who names another is.
+            known = any(hop.node == answer.node for hop in self.route)
+            node = NodeId(answer.node) if known else link.remote
+            text = f"stage {short_text(node)} failed: {answer.detail}"
+            raise StageBlamed(node, text, answer.reason)
 
     async def feed(self, tokens: Sequence[int]) -> None:
         """Send the prompt to the first Stage."""

@@ -130,9 +130,12 @@ class StageService:
 
     async def close(self) -> None:
         """End all Sessions, telling their Clients."""
-        self._leaving = True
+        self.drain()
         for run in list(self._runs.values()):
             await self._fail(run, self._own, "leaving", "the host is leaving")
+        # What still points here would keep the weights in memory when the Host has moved on.
+        self._links.unhandle(OpenSession, ForwardTokens, ForwardHidden, Credit, CloseSession)
+        self._links.off_ended(self._on_link_ended)
         await self._tasks.close()
 
     # --- admission --------------------------------------------------------------------
@@ -235,7 +238,7 @@ class StageService:
         position = state.prompt + state.drawn - 1
         if run.next is None:
             self._take(run, position, 1)
-            run.inbox.put_nowait(_Work(position, want_token=True, tokens=(token,)))
+            self._queue(run, _Work(position, want_token=True, tokens=(token,)))
             return
         await run.next.send(ForwardTokens(state.id, position, (token,), want_token=True))
 
@@ -275,8 +278,11 @@ class StageService:
     def _tensor(self, message: ForwardHidden, body: memoryview) -> Tensor:
         shape = (message.rows, message.width)
         size = message.rows * message.width * (4 if message.dtype == "fp32" else 2)
-        if message.width != self._model.shape.hidden or size != len(body):
-            raise Refused(f"hidden states of {shape} do not fit the stage")
+        fits = message.width == self._model.shape.hidden and size == len(body)
+        if not fits or message.dtype != self._model.contract or message.rows > PREFILL_ROWS:
+            raise Refused(
+                f"{message.dtype} hidden states of {shape} in {len(body)} bytes do not fit"
+            )
         return Tensor(message.dtype, shape, body)
 
     def _queue(self, run: _Run, work: _Work) -> None:
@@ -313,7 +319,7 @@ class StageService:
                 self._tasks.spawn(self._fail(run, link.remote, "lost", text), "lost")
 
     async def _fail(self, run: _Run, node: NodeId, reason: RefusalReason, detail: str) -> None:
-        if run.state.id not in self._runs:
+        if self._runs.get(run.state.id) is not run:
             return
         self._forget(run)
         try:
@@ -323,8 +329,10 @@ class StageService:
 
     def _forget(self, run: _Run) -> None:
         """Free everything of a Session; the executor frees its cache after what it runs now."""
-        if self._runs.pop(run.state.id, None) is None:
+        # The id may have been opened again: only this very run is to go.
+        if self._runs.get(run.state.id) is not run:
             return
+        del self._runs[run.state.id]
         self.kv_used -= run.kv_bytes
         self._compute.post(lambda: self._executor.close(run.state.id))
         if run.task is not None and run.task is not asyncio.current_task():

@@ -32,7 +32,7 @@ class Net:
             identity,
             self.memory.transport(identity.node),
             SystemClock(),
-            random.Random(number),  # noqa: S311  (seeded on purpose)
+            random.Random(number),
             role="host",
             version="test",
         )
