@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -90,7 +91,8 @@ class ClientService:
         started = clock.monotonic()
         model = self._model(request.model)
         tokenizer = await self._fetcher.tokenizer(model)
-        prompt = _encode(tokenizer, request)
+        # A hostile template may take seconds to be given up; the loop must not wait for it.
+        prompt = await asyncio.to_thread(_encode, tokenizer, request)
         decoding = _decoding(tokenizer, request, model.shape.context - len(prompt))
         attempts = _Attempts()
         run, drawn = await self._begin(model, prompt, decoding, attempts)

@@ -57,13 +57,6 @@ class WholeCharacters:
         self._waiting = text[self._shown :]
         return added
 
-    def flush(self) -> str:
-        """What will never become whole."""
-        rest, self._waiting = self._waiting, ""
-        self._window.clear()
-        self._shown = self._waited = 0
-        return rest
-
     def _narrow(self) -> None:
         """Forget the oldest ids, at the edge of a character where there is one."""
         kept = KEPT
@@ -103,12 +96,13 @@ class StoppableStream:
         return self._pass(self._characters.push(token))
 
     def flush(self) -> str:
-        """What was still held back, at the end."""
-        if self._stopped:
-            return ""
-        text = self._pass(self._characters.flush())
+        """What was still held back, at the end.
+
+        Bytes that never became a character are dropped: an answer cut short in the middle of an
+        emoji ends before it.
+        """
         rest, self._held = self._held, ""
-        return text + rest
+        return rest
 
     def _pass(self, added: str) -> str:
         if not self._stop or not added:
