@@ -33,7 +33,7 @@ OPEN_TIMEOUT_S = 20.0
 CLOSE_TIMEOUT_S = 2.0
 FIRST_TOKEN_S = 120.0
 FIRST_TOKEN_PER_ROW_S = 0.5
-NEXT_TOKEN_S = 60.0
+NEXT_TOKEN_S = 30.0
 
 Answer = SessionOpened | SessionRefused | TokenDrawn | SessionFailed
 
