@@ -7,6 +7,8 @@ import contextlib
 import itertools
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from diffuse_core.domain.messages import (
     CancelGenerate,
     Generate,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 QUEUE_UPDATES = 4
 QUEUE_EVENTS = 4096
+MAX_EVENTS = 256
 CANCEL_TIMEOUT_S = 1.0
 
 
@@ -96,9 +99,14 @@ class NodeAttachment:
         await self._links.close()
 
     async def _on_update(self, _link: Link, message: Update, _body: memoryview) -> None:
-        if self._updates.full():  # A slow screen wants the newest, not all.
-            self._updates.get_nowait()
-        self._updates.put_nowait(message.feed)
+        feed = message.feed
+        if self._updates.full():
+            # A slow screen wants the newest picture, but every event.
+            behind = [self._updates.get_nowait() for _ in range(self._updates.qsize())]
+            missed = [event for update in behind if update for event in update.events]
+            events = (*missed, *feed.events)[-MAX_EVENTS:]
+            feed = msgspec.structs.replace(feed, events=events)
+        self._updates.put_nowait(feed)
 
     async def _on_generated(self, link: Link, message: Generated, _body: memoryview) -> None:
         answers = self._answers.get(message.request)

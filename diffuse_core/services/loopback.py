@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import ChannelClosed
@@ -19,35 +20,46 @@ class LoopbackChannel:
     def __init__(self, own: NodeId) -> None:
         self.remote = own
         self.remote_address = "local"
-        self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUE_FRAMES)
+        self._inbox: deque[bytes] = deque()
         self._other: LoopbackChannel = self
+        self._changed = asyncio.Condition()
         self._open = True
+
+    def join(self, other: LoopbackChannel) -> None:
+        """Make two ends one channel."""
+        self._other, other._other = other, self
+        self._changed = other._changed
 
     async def send(self, frame: bytes) -> None:
         """Hand a frame to the other end; waits while its queue is full."""
-        if not self._open:
-            raise ChannelClosed("the local channel is closed")
-        await self._other._inbox.put(frame)
+        inbox = self._other._inbox
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._open or len(inbox) < QUEUE_FRAMES)
+            self._check()
+            inbox.append(frame)
+            self._changed.notify_all()
 
     async def receive(self) -> bytes:
         """The next frame of the other end."""
-        frame = await self._inbox.get() if self._open else None
-        if frame is None:
-            raise ChannelClosed("the local channel is closed")
-        return frame
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._open or self._inbox)
+            self._check()
+            self._changed.notify_all()
+            return self._inbox.popleft()
 
     async def close(self) -> None:
         """End both ends."""
-        for end in (self, self._other):
-            if end._open:
-                end._open = False
-                if end._inbox.full():
-                    end._inbox.get_nowait()
-                end._inbox.put_nowait(None)
+        async with self._changed:
+            self._open = self._other._open = False
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if not self._open:
+            raise ChannelClosed("the local channel is closed")
 
 
 def loopback(own: NodeId) -> tuple[LoopbackChannel, LoopbackChannel]:
     """Both ends of a new channel from a node to itself."""
     near, far = LoopbackChannel(own), LoopbackChannel(own)
-    near._other, far._other = far, near
+    near.join(far)
     return near, far

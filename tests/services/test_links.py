@@ -1,0 +1,211 @@
+"""Links: shared, in order, and never a reason to hang."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diffuse_core.adapters.memory_transport import MemoryNetwork
+from diffuse_core.domain.identity import Identity
+from diffuse_core.domain.messages import CloseSession, Credit, Ping
+from diffuse_core.errors import ChannelClosed, Unreachable
+from diffuse_core.services.links import Links
+from diffuse_core.services.loopback import QUEUE_FRAMES, loopback
+from tests.services.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AsyncExitStack
+
+    from diffuse_core.domain.identity import NodeId
+    from diffuse_core.services.links import Link
+
+
+def node(number: int) -> NodeId:
+    return Identity(bytes([number]) * 32).node
+
+
+class Pool:
+    """One node's links, listening, with a list of what came."""
+
+    def __init__(self, network: MemoryNetwork, number: int) -> None:
+        self.id = node(number)
+        self.network = network
+        self.links = Links(network.transport(self.id), self.id)
+        self.number = number
+        self.came: list[tuple[Link, object]] = []
+        self.ended: list[Link] = []
+        self.links.handle(CloseSession, self._hear)
+        self.links.on_ended(self.ended.append)
+
+    async def start(self) -> str:
+        transport = self.network.transport(self.id)
+        self.listener = await transport.listen("mem", self.number, self.links.accept)
+        return self.listener.address
+
+    async def _hear(self, link: Link, message: object, _body: memoryview) -> None:
+        self.came.append((link, message))
+
+
+@pytest.fixture
+async def pools(stack: AsyncExitStack) -> AsyncIterator[tuple[Pool, Pool]]:
+    network = MemoryNetwork()
+    pair = Pool(network, 1), Pool(network, 2)
+    for pool in pair:
+        await pool.start()
+        stack.push_async_callback(pool.listener.close)
+        stack.push_async_callback(pool.links.close)
+    return pair
+
+
+async def test_messages_keep_their_order(pools: tuple[Pool, Pool]) -> None:
+    one, two = pools
+    link = await one.links.to(two.id, ("mem:2",))
+    sent = [CloseSession(number.to_bytes(16)) for number in range(200)]
+    await asyncio.gather(*(link.send(message) for message in sent))
+    await until(lambda: len(two.came) == 200)
+    assert [message for _, message in two.came] == sent
+    assert one.links.traffic.bytes_out == two.links.traffic.bytes_in > 0
+
+
+async def test_a_message_without_a_handler_is_passed_over(pools: tuple[Pool, Pool]) -> None:
+    one, two = pools
+    link = await one.links.to(two.id, ("mem:2",))
+    await link.send(Ping(1))
+    await link.send(CloseSession(b"s" * 16))
+    await until(lambda: two.came)
+    two.links.unhandle(CloseSession, Credit)
+    await link.send(CloseSession(b"s" * 16))
+    await link.send(Ping(1))
+    await until(lambda: two.links.traffic.bytes_in == one.links.traffic.bytes_out)
+    assert len(two.came) == 1
+
+
+async def test_a_malformed_frame_ends_the_link(pools: tuple[Pool, Pool]) -> None:
+    one, two = pools
+    link = await one.links.to(two.id, ("mem:2",))
+    await link._channel.send(b"\x05\x00\x00\x00rubbish")
+    await until(lambda: link.closed)
+    assert one.links.find(two.id) is None
+    assert len(one.ended) == len(two.ended) == 1
+
+
+async def test_a_handler_that_fails_ends_only_its_link(
+    pools: tuple[Pool, Pool], stack: AsyncExitStack
+) -> None:
+    one, two = pools
+
+    async def fail(_link: Link, _message: object, _body: memoryview) -> None:
+        raise RuntimeError("a defect")
+
+    two.links.handle(Credit, fail)
+    third = Pool(one.network, 3)
+    stack.push_async_callback(third.links.close)
+    good, bad = await third.links.dial("mem:2"), await one.links.dial("mem:2")
+    await bad.send(Credit(b"s" * 16, 1))
+    await until(lambda: bad.closed)
+    await good.send(CloseSession(b"s" * 16))
+    await until(lambda: two.came)
+
+
+async def test_the_next_address_is_tried(pools: tuple[Pool, Pool]) -> None:
+    one, two = pools
+    link = await one.links.to(two.id, ("mem:99", "mem:2"))
+    assert link.remote == two.id
+    assert await one.links.to(two.id, ()) is link
+
+
+async def test_an_address_of_somebody_else_is_not_taken(
+    pools: tuple[Pool, Pool], stack: AsyncExitStack
+) -> None:
+    one, two = pools
+    third = Pool(one.network, 3)
+    stack.push_async_callback(third.links.close)
+    with pytest.raises(Unreachable, match="answered, not"):
+        await third.links.to(one.id, ("mem:2",))
+    assert two.links.find(one.id) is None
+
+
+async def test_a_dial_that_is_given_up_is_told_to_who_waits(pools: tuple[Pool, Pool]) -> None:
+    """Whoever waits for a dial was not cancelled: it must not end as if it had been."""
+    one, two = pools
+    gate = asyncio.Event()
+
+    class Slow:
+        async def dial(self, *_: object) -> None:
+            gate.set()
+            await asyncio.Event().wait()
+
+    one.links._transport = Slow()
+    waiting = asyncio.create_task(one.links.to(two.id, ("mem:2",)))
+    await gate.wait()
+    await one.links.close()
+    with pytest.raises(Unreachable, match="given up"):
+        await waiting
+    with pytest.raises(Unreachable, match="shutting down"):
+        await one.links.to(two.id, ("mem:2",))
+
+
+async def test_a_transport_that_fails_is_told_to_who_waits(pools: tuple[Pool, Pool]) -> None:
+    one, two = pools
+
+    class Broken:
+        async def dial(self, *_: object) -> None:
+            raise ValueError("no such thing as this address")
+
+    one.links._transport = Broken()
+    with pytest.raises(Unreachable, match="given up"):
+        await one.links.to(two.id, ("?",))
+
+
+async def test_links_beyond_the_limit_are_turned_away(
+    pools: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pools
+    monkeypatch.setattr("diffuse_core.services.links.MAX_LINKS", 0)
+    link = await one.links.dial("mem:2")
+    await until(lambda: link.closed)
+    with pytest.raises(ChannelClosed):
+        await link.send(Ping(1))
+    assert two.links.find(one.id) is None
+
+
+async def test_a_callback_can_be_taken_back(pools: tuple[Pool, Pool]) -> None:
+    one, two = pools
+    one.links.off_ended(one.ended.append)
+    link = await one.links.to(two.id, ("mem:2",))
+    await link.close()
+    await until(lambda: two.ended)
+    assert one.links.find(two.id) is None
+    assert not one.ended
+
+
+async def test_loopback_waits_while_its_queue_is_full() -> None:
+    near, far = loopback(node(1))
+    for number in range(QUEUE_FRAMES):
+        await near.send(number.to_bytes(2))
+    blocked = asyncio.create_task(near.send(b"last"))
+    await asyncio.sleep(0)
+    assert not blocked.done()
+    assert await far.receive() == bytes(2)
+    await blocked
+    got = [await far.receive() for _ in range(QUEUE_FRAMES)]
+    assert got[-1] == b"last"
+
+
+async def test_loopback_ends_for_whoever_waits() -> None:
+    near, far = loopback(node(1))
+    for number in range(QUEUE_FRAMES):
+        await near.send(number.to_bytes(2))
+    sending = [asyncio.create_task(near.send(b"more")) for _ in range(3)]
+    receiving = asyncio.create_task(near.receive())
+    await asyncio.sleep(0)
+    await far.close()
+    async with asyncio.timeout(2):
+        ends = await asyncio.gather(*sending, receiving, return_exceptions=True)
+    assert all(isinstance(end, ChannelClosed) for end in ends), ends
+    with pytest.raises(ChannelClosed):
+        await far.receive()
+    await near.close()
