@@ -37,7 +37,7 @@ SHORT = (
     "Once upon a time",
     "Was ist das?",
     "Il était une fois",
-    "你好，世界",
+    "你好世界",
     "🙂 means",
     "The capital of France is",
     "import numpy as np\n\ndef mean(",
