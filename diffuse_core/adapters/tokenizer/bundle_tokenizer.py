@@ -9,7 +9,7 @@ from diffuse_core.adapters.tokenizer.library_guard import library_errors, read_t
 from diffuse_core.adapters.tokenizer.quoted_words import QuotedWords
 from diffuse_core.adapters.tokenizer.text_stream import StoppableStream
 from diffuse_core.domain.view import ChatMessage
-from diffuse_core.errors import UsageError
+from diffuse_core.errors import ModelUnusable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.ports import TextStream, Tokenizer
+
+MAX_SPECIAL = 2**15
+"""Each is looked for in every message; models of the field have some thousands at most."""
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:
@@ -48,6 +51,8 @@ class BundleTokenizer:
         self._context = bundle.context
         added = fast.get_added_tokens_decoder()
         special = {token: known.content for token, known in added.items() if known.special}
+        if len(special) > MAX_SPECIAL:
+            raise ModelUnusable(f"the model's tokenizer has {len(special)} special tokens")
         self._skipped = frozenset(special)
         self._quoted = QuotedWords(special.values())
 
