@@ -250,8 +250,10 @@ class StageService:
         run = self._runs.get(message.session)
         if run is None or not run.state.is_first:
             return
-        if link is not run.client and link.remote != run.state.tail.node:
-            return
+        if link is not run.client:
+            if link.remote != run.state.tail.node:
+                return
+            run.source = link
         try:
             self._take(run, message.position, len(message.tokens))
             width = self._model.shape.hidden * ITEM_BYTES[self._model.contract]

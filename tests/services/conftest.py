@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from diffuse_core.domain import gossip
-from diffuse_core.services import host, placement
+from diffuse_core.services import host, placement, run
 from tests.services.cluster import Cluster, start_split
+from tests.services.intruder import CREDITS, honest_session
 from tests.services.tiny_model import TinyModel, make_tiny_model
 
 if TYPE_CHECKING:
@@ -54,3 +55,17 @@ def split(stack: AsyncExitStack, tiny: TinyModel, tmp_path: Path) -> Callable:
         return await start_split(stack, tiny, tmp_path, stages, **options)
 
     return start
+
+
+@pytest.fixture
+async def pair(split: Callable, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Two stages, and so few credits that the ring of a session soon rests."""
+    monkeypatch.setattr(run, "CREDITS", CREDITS)
+    return await split(2)
+
+
+@pytest.fixture
+async def running(pair: Cluster, tiny: TinyModel) -> AsyncIterator[bytes]:
+    """The id of an honest session, which must go on as if nothing had been."""
+    async for session in honest_session(pair, tiny):
+        yield session

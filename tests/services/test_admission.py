@@ -150,6 +150,31 @@ async def test_a_stage_that_dies_ends_the_generation_quickly(
             await host.idle()
 
 
+async def test_a_stage_that_leaves_over_sockets(split: Callable) -> None:
+    cluster = await split(3, sockets=True)
+    client = await cluster.client()
+    lost = cluster.hosts[1]
+    async with asyncio.timeout(QUICK_S), aclosing(client.generate(ask(13, 100))) as stream:
+        await first_tokens(stream, 10)
+        await cluster.leave(lost)
+        with pytest.raises(StagesLost, match="ask again"):
+            await first_tokens(stream, 90)
+    for host in cluster.hosts:
+        if host is not lost:
+            await host.idle()
+
+
+async def test_the_only_stage_dies(split: Callable) -> None:
+    """No other stage is there to tell."""
+    cluster = await split(1)
+    client = await cluster.client()
+    async with asyncio.timeout(QUICK_S), aclosing(client.generate(ask(13, 100))) as stream:
+        await first_tokens(stream, 3)
+        cluster.crash(cluster.hosts[0])
+        with pytest.raises(StagesLost, match="ended"):
+            await first_tokens(stream, 97)
+
+
 async def test_a_dead_host_is_replaced_before_the_first_token(
     cluster: Cluster, tiny: TinyModel
 ) -> None:

@@ -200,10 +200,10 @@ async def test_generations_at_once_share_nothing(
     clients = [await cluster.client(), await cluster.client(), cluster.hosts[-1].client]
     asked = [(1, 0), (5, 1), (13, 2), (21, 3), (5, 4), (2, 5)]
     answers = await asyncio.gather(
-        *(clients[at % 3].whole(ask(n, 20, salt)) for at, (n, salt) in enumerate(asked))
+        *(clients[at % 3].whole(ask(n, 12, salt)) for at, (n, salt) in enumerate(asked))
     )
     for (length, salt), (_, tokens, _) in zip(asked, answers, strict=True):
-        assert tokens == tiny.says(ids(length, salt), 20, ignore_eos=True)
+        assert tokens == tiny.says(ids(length, salt), 12, ignore_eos=True)
     assert len({tokens for _, tokens, _ in answers}) == len(asked)
     for host in cluster.hosts:
         await host.idle()

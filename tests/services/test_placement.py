@@ -96,6 +96,7 @@ async def test_a_late_host_adds_a_replica_where_it_helps(cluster: Cluster) -> No
     assert counts == (2,) * LAYERS
 
 
+@pytest.mark.slow
 async def test_a_surplus_host_moves_into_a_gap(
     cluster: Cluster, tiny: TinyModel, quick_death: None
 ) -> None:

@@ -1,0 +1,143 @@
+"""What rows hostile clients and stages may send: they end their own session, no other."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diffuse_core.domain.messages import (
+    CloseSession,
+    ForwardTokens,
+    SessionFailed,
+    TokenDrawn,
+)
+from diffuse_core.services import stage
+from tests.services.intruder import SESSION, WIDTH, Intruder, hidden
+from tests.services.tiny_model import VOCAB
+from tests.services.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.ports import StageResult, StageStep
+    from tests.services.cluster import Cluster
+
+
+BAD_TOKENS = {
+    "later position": (ForwardTokens(SESSION, 1, (1, 2), want_token=True), "position 1"),
+    "beyond the vocabulary": (ForwardTokens(SESSION, 0, (1, VOCAB), want_token=True), "token id"),
+    "far beyond": (ForwardTokens(SESSION, 0, (2**24,), want_token=True), "token id"),
+    "beyond the budget": (ForwardTokens(SESSION, 0, (1,) * 41, want_token=True), "budget"),
+    "a very long prompt": (ForwardTokens(SESSION, 0, (1,) * 8192, want_token=True), "budget"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TOKENS)
+async def test_bad_tokens_end_only_their_session(pair: Cluster, running: bytes, name: str) -> None:
+    message, said = BAD_TOKENS[name]
+    intruder = Intruder(pair)
+    host = next(host for host in pair.hosts if host.service.slice.start == 0)
+    link = await intruder.open(host)
+    await link.send(message)
+    answer = await intruder.answer()
+    assert isinstance(answer, SessionFailed)
+    assert answer.reason == "invalid"
+    assert said in answer.detail
+    assert host.service.stage.sessions == 1
+
+
+async def test_rows_cannot_come_twice(pair: Cluster, running: bytes) -> None:
+    intruder = Intruder(pair)
+    host = next(host for host in pair.hosts if host.service.slice.start == 0)
+    link = await intruder.open(host)
+    await link.send(ForwardTokens(SESSION, 0, (1, 2), want_token=False))
+    await link.send(ForwardTokens(SESSION, 0, (1, 2), want_token=False))
+    answer = await intruder.answer()
+    assert isinstance(answer, SessionFailed)
+    assert "2 was next" in answer.detail
+
+
+BAD_HIDDEN = {
+    "width": (hidden(2, WIDTH + 1), "do not fit"),
+    "one wide": (hidden(2, 1), "do not fit"),
+    "too few bytes": (hidden(2, body=bytes(4 * 2 * WIDTH - 1)), "do not fit"),
+    "too many bytes": (hidden(2, body=bytes(4 * 2 * WIDTH + 4)), "do not fit"),
+    "no bytes": (hidden(2, body=b""), "do not fit"),
+    "another type": (hidden(2, dtype="bf16", body=bytes(2 * 2 * WIDTH)), "do not fit"),
+    "NaN": (hidden(2, number=math.nan), "NaN"),
+    "infinity": (hidden(2, number=math.inf), "NaN or infinity"),
+    "later position": (hidden(2, position=3), "position 3"),
+    "beyond the budget": (hidden(41), "budget"),
+    "more than a pass takes": (hidden(600), "do not fit"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_HIDDEN)
+async def test_bad_hidden_states_end_only_their_session(
+    pair: Cluster, running: bytes, name: str
+) -> None:
+    (message, body), said = BAD_HIDDEN[name]
+    intruder = Intruder(pair)
+    host = next(host for host in pair.hosts if host.service.slice.start > 0)
+    link = await intruder.open(host)
+    await link.send(message, body)
+    answer = await intruder.answer()
+    assert isinstance(answer, SessionFailed)
+    assert answer.reason == "invalid"
+    assert said in answer.detail
+    assert host.service.stage.sessions == 1
+    # Sound ones are taken, so it was not the test that was broken.
+    await intruder.open(host)
+    await link.send(*hidden(5))
+    assert isinstance(await intruder.answer(), TokenDrawn)
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+async def test_a_flood_of_rows_ends_its_session(
+    pair: Cluster, running: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "MAX_INBOX", 4)
+    intruder = Intruder(pair)
+    host = next(host for host in pair.hosts if host.service.slice.start == 0)
+    link = await intruder.open(host)
+    for position in range(30):
+        await link.send(ForwardTokens(SESSION, position, (1,), want_token=False))
+    answer = await intruder.answer()
+    assert isinstance(answer, SessionFailed)
+    assert "too many rows" in answer.detail
+
+
+async def test_a_full_inbox_does_not_break_a_single_stage(
+    split: Callable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client fills up the queue that the ring of its session runs through."""
+    monkeypatch.setattr(stage, "MAX_INBOX", 4)
+    cluster = await split(1)
+    host = cluster.hosts[0]
+    plain, started, release = host.executors[0].run, threading.Event(), threading.Event()
+
+    def held(step: StageStep) -> StageResult:
+        started.set()
+        release.wait(10)
+        return plain(step)
+
+    host.executors[0].run = held
+    intruder = Intruder(cluster)
+    link = await intruder.open(host)
+    await link.send(ForwardTokens(SESSION, 0, (1,), want_token=True))
+    await until(started.is_set)
+    for position in range(1, 5):
+        await link.send(ForwardTokens(SESSION, position, (1,), want_token=False))
+    await until(lambda: host.service.stage._runs[SESSION].inbox.full())
+    release.set()
+    assert isinstance(await intruder.answer(), TokenDrawn)
+    answer = await intruder.answer()
+    assert isinstance(answer, SessionFailed)
+    assert (answer.reason, answer.detail) == ("invalid", "too many rows wait at this stage")
+    assert not link.closed
+    assert not [record for record in caplog.records if record.exc_info]
+    await host.idle()
