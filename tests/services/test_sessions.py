@@ -147,6 +147,22 @@ async def test_a_lost_link_between_stages_frees_both(split: Callable) -> None:
         await host.idle()
 
 
+async def test_both_ends_of_a_lost_link_know(split: Callable) -> None:
+    """Also the one that only receives on it, and while nothing is to be sent."""
+    cluster = await split(3)
+    client = await cluster.client()
+    _, middle, last = sorted(cluster.hosts, key=lambda host: host.service.slice)
+    async with aclosing(client.generate(ask())) as stream:
+        await heard(stream, 3)
+        await quiet(cluster)
+        cluster.memory.cut(middle.id, last.id)
+        await until(lambda: middle.service.stage.sessions == last.service.stage.sessions == 0)
+        with pytest.raises(StagesLost):
+            await heard(stream, 20)
+    for host in cluster.hosts:
+        await host.idle()
+
+
 async def test_a_session_that_nobody_uses_is_swept(
     split: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
