@@ -24,7 +24,7 @@ Errors go to stderr, data to stdout.
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="diffuse")
 def cli() -> None:
-    r"""Run a language model that no single machine can hold, on many ordinary ones.
+    """Run a language model that no single machine can hold, on many ordinary ones.
 
     \b
     Try it:        diffuse demo --ask "What is the capital of France?"

@@ -77,7 +77,7 @@ def decoding(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--timings", is_flag=True, help="Print timings and the route to stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Everything at the end, for scripts.")
 def query(**given: Any) -> None:
-    r"""Ask a model of the network one question.
+    """Ask a model of the network one question.
 
     \b
     diffuse query --model demo --prompt "What is the capital of France?"

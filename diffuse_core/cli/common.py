@@ -62,6 +62,24 @@ def common(function: F) -> F:
     return function
 
 
+def holding(function: F) -> F:
+    """Options of how much of a model to hold, and how to compute it."""
+    options = (
+        click.option("--memory", metavar="SIZE", help="For weights and KV: 150MiB, 2GB."),
+        click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold."),
+        click.option(
+            "--dtype",
+            type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
+            default="auto",
+            show_default=True,
+            help="Compute contract; auto takes what the network uses, else bf16. int8, int4: later.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 class _JsonLines(logging.Formatter):
     """One JSON object a line, for log collectors."""
 

@@ -48,7 +48,7 @@ class Stopped(Exception):  # noqa: N818
     help="Most tokens of the answer to --ask.",
 )
 def demo(**given: Any) -> None:
-    r"""Run a sentinel and three hosts of a small model here, and ask or chat.
+    """Run a sentinel and three hosts of a small model here, and ask or chat.
 
     \b
     diffuse-tui demo

@@ -11,6 +11,7 @@ import click
 from diffuse_core.cli.common import (
     common,
     find_bootstrap,
+    holding,
     print_json,
     run_until_done,
     set_logging,
@@ -121,15 +122,7 @@ def _print_view(view: NetworkView) -> None:
 @click.command()
 @common
 @click.option("--model", required=True, metavar="M", help="A model on the network, or a file.")
-@click.option("--memory", metavar="SIZE", help="Pretend to offer this much, e.g. 150MiB.")
-@click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold.")
-@click.option(
-    "--dtype",
-    type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
-    default="auto",
-    show_default=True,
-    help="Compute contract.",
-)
+@holding
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 def plan(as_json: bool, **given: Any) -> None:
     """Print the slice this machine would take, why, and what it weighs."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.common import common, run_service, set_logging
+from diffuse_core.cli.common import common, holding, run_service, set_logging
 from diffuse_core.settings import parse_address, parse_bootstrap, parse_size, state_dir
 
 if TYPE_CHECKING:
@@ -61,15 +61,7 @@ def node(**given: Any) -> int:
 @common
 @listening
 @click.option("--model", required=True, metavar="M", help="`demo`, a GGUF file or a directory.")
-@click.option("--memory", metavar="SIZE", help="What weights and KV may take, e.g. 150MiB.")
-@click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold.")
-@click.option(
-    "--dtype",
-    type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
-    default="auto",
-    show_default=True,
-    help="Compute contract; auto takes what the network uses, else bf16.",
-)
+@holding
 @click.option(
     "--target-replicas",
     type=click.IntRange(1, 64),
@@ -79,7 +71,7 @@ def node(**given: Any) -> int:
 )
 @click.option("--threads", type=click.IntRange(1, 1024), help="Compute threads.")
 def host(**given: Any) -> int:
-    r"""Hold a slice of a model, chosen by the network where it helps most, and compute it.
+    """Hold a slice of a model, chosen by the network where it helps most, and compute it.
 
     \b
     diffuse host --model demo

@@ -19,7 +19,7 @@ STRANGER = node(999)
 
 def make_gossip(*others: int, **changes: Any) -> Gossip:
     """Node 0, published, knowing `others` by records of sequence 1; nothing left to send."""
-    gossip = Gossip(identity(0), random.Random(1), boot_ms=1000)  # noqa: S311  (test data)
+    gossip = Gossip(identity(0), random.Random(1), boot_ms=1000)
     gossip.set_record(record(0, **changes), 0.0)
     for number in others:
         gossip.receive(node(number), Push((signed(number),)), 0.0)

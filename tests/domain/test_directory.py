@@ -40,7 +40,7 @@ def test_merging_is_commutative_associative_and_idempotent(
     assert _merged(a, b, c) == _merged(c, a, b) == _merged(b, c, a)
     assert _merged(a, a) == _merged(a)
     shuffled = a + b + c
-    random.Random(len(shuffled)).shuffle(shuffled)  # noqa: S311  (test data)
+    random.Random(len(shuffled)).shuffle(shuffled)
     assert _merged(shuffled) == _merged(a, b, c)
 
 

@@ -57,7 +57,7 @@ def test_a_record_that_no_one_would_accept_is_not_published() -> None:
 
 
 def test_before_anything_is_published_we_can_only_look() -> None:
-    gossip = Gossip(identity(0), random.Random(1), boot_ms=1000)  # noqa: S311  (test data)
+    gossip = Gossip(identity(0), random.Random(1), boot_ms=1000)
     gossip.leave(0.0)
     gossip.pull_from(node(1))
     assert gossip.drain() == [(node(1), Pull())]
@@ -69,7 +69,7 @@ def test_before_anything_is_published_we_can_only_look() -> None:
 
 
 def test_a_later_record_of_an_earlier_run_is_outranked() -> None:
-    gossip = Gossip(identity(0), random.Random(1), boot_ms=1000)  # noqa: S311  (test data)
+    gossip = Gossip(identity(0), random.Random(1), boot_ms=1000)
     gossip.receive(node(1), Push((signed(0, BOOT + 50, left=True),)), 0.0)
     assert gossip.set_record(record(0), 0.0).sequence == BOOT + 51
     gossip.receive(node(1), Push((signed(0, BOOT + 99),)), 1.0)

@@ -21,7 +21,7 @@ ME, A, B, C, D = (ordered(number) for number in range(5))
 
 
 def _detector(*nodes: NodeId, seed: int = 1) -> FailureDetector:
-    detector = FailureDetector(ME, random.Random(seed))  # noqa: S311  (test data)
+    detector = FailureDetector(ME, random.Random(seed))
     for node in nodes:
         detector.alive(node, 0.0)
     return detector

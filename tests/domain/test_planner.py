@@ -149,7 +149,7 @@ def test_three_hosts_of_150_mib_cover_smollm2(order: tuple[int, ...]) -> None:
 @settings(max_examples=200)
 @given(st.integers(0, 10**6))
 def test_enough_memory_in_any_shares_covers_the_model(seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311  (test data)
+    rng = random.Random(seed)
     layers, ends = rng.choice([8, 16, 30]), rng.choice([0, 2, 8])
     shape = msgspec.structs.replace(
         TEN, layers=layers, embedding_bytes=100 * ends, head_bytes=100 * ends
@@ -207,7 +207,7 @@ def test_leaving_hosts_are_no_rivals() -> None:
 
 @given(st.integers(2, 6), st.integers(0, 10**6))
 def test_hosts_that_start_at_once_agree_in_a_few_rounds(count: int, seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311  (test data)
+    rng = random.Random(seed)
     capacity = {ordered(i): rng.choice([400, 600, 800, 1600]) for i in range(count)}
     plans = {me: plan(capacity[me], TEN, [], own=me) for me in capacity}
     loading: dict[object, Slice] = {}

@@ -23,7 +23,7 @@ TOTAL = 12
 
 
 def _rng(seed: int = 1) -> random.Random:
-    return random.Random(seed)  # noqa: S311  (test data)
+    return random.Random(seed)
 
 
 def _candidate(number: int, start: int, end: int, **figures: float) -> Candidate:

@@ -45,7 +45,7 @@ class SimulatedNetwork:
     def __init__(
         self, seed: int, *, loss: float = 0.0, delay: tuple[float, float] = (0.001, 0.01)
     ) -> None:
-        self.rng = random.Random(seed)  # noqa: S311
+        self.rng = random.Random(seed)
         self.loss = loss
         self.delay = delay
         self.now = 0.0
@@ -66,7 +66,7 @@ class SimulatedNetwork:
         """Start a node, joining through node `via`; returns its number."""
         number = len(self.nodes)
         identity = Identity((seed if seed is not None else number).to_bytes(32, "big"))
-        rng = random.Random(self.rng.random())  # noqa: S311
+        rng = random.Random(self.rng.random())
         gossip = Gossip(identity, rng, boot_ms=boot_ms)
         node = SimulatedNode(identity, gossip, clock_offset=self.rng.uniform(0, 1e6))
         self.nodes.append(node)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 
-from diffuse_core.adapters.models.model_config import clean_config, whole
+from diffuse_core.adapters.models.checked_source import CheckedSource
+from diffuse_core.adapters.models.model_config import clean_config
 from diffuse_core.adapters.models.safetensors_header import read_safetensors_header
-from diffuse_core.adapters.models.shape_count import HEAD, check_complete, count_shape
+from diffuse_core.adapters.models.shape_count import HEAD
 from diffuse_core.adapters.models.stored_tensor import (
     StoredTensor,
-    content_digest,
     network_id,
     read_range,
 )
-from diffuse_core.domain.bundle import encode_bundle
 from diffuse_core.errors import ModelUnusable
 from diffuse_core.ports import RawTensor
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from diffuse_core.domain.shapes import Contract, ModelShape
+    from diffuse_core.domain.bundle import Bundle
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -53,8 +51,8 @@ _config_decoder = msgspec.json.Decoder(dict[str, object])
 _index_decoder = msgspec.json.Decoder(_Index)
 
 
-class DirectorySource:
-    """Implements ports.WeightSource. Holds the table of tensors, never their numbers."""
+class DirectorySource(CheckedSource):
+    """Reads tensors as they are stored."""
 
     def __init__(self, directory: Path, name: str | None = None) -> None:
         """Read and check the headers; `name` is the id on the network, else the directory's name.
@@ -62,60 +60,24 @@ class DirectorySource:
         Raises:
             ModelUnusable: incomplete, damaged, hostile or of an unproven architecture.
         """
-        self._directory = directory
-        self._id = name or network_id(directory.absolute())
-        where = str(directory / CONFIG)
         decoded = _read_json(directory / CONFIG, MAX_CONFIG_BYTES, _config_decoder)
-        self._config = clean_config(decoded, where)
-        self._tensors = _read_tensors(directory)
-        check_complete(self._config, self._tensors, str(directory))
+        super().__init__(
+            name or network_id(directory.absolute()),
+            str(directory),
+            clean_config(decoded, str(directory / CONFIG)),
+            _read_tensors(directory),
+        )
+        self._directory = directory
 
-    @property
-    def id(self) -> str:
-        """Its name on the network."""
-        return self._id
+    def _make_bundle(self, context: int) -> Bundle:
+        from diffuse_core.adapters.models.bundle_files import directory_bundle
 
-    @cached_property
-    def content(self) -> str:
-        """SHA-256 over what the weights are."""
-        return content_digest(self._config, self._tensors.values())
+        return directory_bundle(self._directory, context)
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Every tensor that can be read."""
-        return frozenset(self._tensors)
-
-    def config(self) -> dict[str, object]:
-        """The architecture's settings under `transformers`' names."""
-        return dict(self._config)
-
-    def shape(self, contract: Contract) -> ModelShape:
-        """Sizes under a contract."""
-        return count_shape(self._config, self._tensors, contract)
-
-    def bundle(self) -> bytes:
-        """The tokenizer bundle, made from the files beside the weights."""
-        return self._bundle
-
-    def read(self, name: str) -> RawTensor | None:
-        """Read one tensor as it is stored.
-
-        Raises:
-            ModelUnusable: the file changed or ended while it was read.
-        """
-        tensor = self._tensors.get(name)
-        if tensor is None:
-            return None
+    def _numbers(self, _name: str, tensor: StoredTensor) -> RawTensor:
         data = bytearray(tensor.size)
         read_range(tensor, 0, memoryview(data))
         return RawTensor(_DTYPES[tensor.kind], tensor.shape, data)
-
-    @cached_property
-    def _bundle(self) -> bytes:
-        from diffuse_core.adapters.models.bundle_files import directory_bundle
-
-        context = whole(self._config, "max_position_embeddings")
-        return encode_bundle(directory_bundle(self._directory, context))
 
 
 def _read_json(path: Path, limit: int, decoder: msgspec.json.Decoder[_T]) -> _T:

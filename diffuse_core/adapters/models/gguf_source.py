@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from diffuse_core.adapters.models.checked_source import CheckedSource
 from diffuse_core.adapters.models.gguf_config import (
     ROPE_FACTORS,
     config_from_gguf,
@@ -13,27 +13,24 @@ from diffuse_core.adapters.models.gguf_config import (
 )
 from diffuse_core.adapters.models.gguf_header import GgufHeader, GgufTensor, read_gguf_header
 from diffuse_core.adapters.models.model_config import whole
-from diffuse_core.adapters.models.shape_count import check_complete, count_shape
 from diffuse_core.adapters.models.stored_tensor import (
     StoredTensor,
-    content_digest,
     network_id,
     read_range,
 )
-from diffuse_core.domain.bundle import encode_bundle
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from diffuse_core.domain.shapes import Contract, ModelShape
+    from diffuse_core.domain.bundle import Bundle
     from diffuse_core.ports import RawTensor
 
 _MAX_ROPE_FACTORS = 8192
 
 
-class GgufSource:
-    """Implements ports.WeightSource. Holds the table of tensors, never their numbers."""
+class GgufSource(CheckedSource):
+    """Reads tensors with their codes turned into fp32."""
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         """Read and check the header; `name` is the id on the network, else the file's name.
@@ -41,69 +38,30 @@ class GgufSource:
         Raises:
             ModelUnusable: damaged, truncated, hostile or of an unproven architecture.
         """
-        self._path = path
-        self._id = name or network_id(path)
         header = read_gguf_header(path)
         shapes = {tensor.name: tensor.shape for tensor in header.tensors.values()}
         factors = _rope_factors(header, path)
-        self._config = config_from_gguf(header.metadata, shapes, factors, str(path))
-        self._permuted = header.metadata["general.architecture"] == "llama"
+        config = config_from_gguf(header.metadata, shapes, factors, str(path))
         stored = (_stored(tensor, path) for tensor in header.tensors.values())
-        self._tensors = {tensor.name: tensor for tensor in stored if tensor is not None}
-        check_complete(self._config, self._tensors, str(path))
+        tensors = {tensor.name: tensor for tensor in stored if tensor is not None}
+        super().__init__(name or network_id(path), str(path), config, tensors)
+        self._path = path
+        self._permuted = header.metadata["general.architecture"] == "llama"
         self._check_heads()
 
-    @property
-    def id(self) -> str:
-        """Its name on the network."""
-        return self._id
-
-    @cached_property
-    def content(self) -> str:
-        """SHA-256 over what the weights are."""
-        return content_digest(self._config, self._tensors.values())
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Every tensor that can be read."""
-        return frozenset(self._tensors)
-
-    def config(self) -> dict[str, object]:
-        """The architecture's settings under `transformers`' names."""
-        return dict(self._config)
-
-    def shape(self, contract: Contract) -> ModelShape:
-        """Sizes under a contract."""
-        return count_shape(self._config, self._tensors, contract)
-
-    def bundle(self) -> bytes:
-        """The tokenizer bundle, made from the file's own key-values."""
-        return self._bundle
-
-    def read(self, name: str) -> RawTensor | None:
-        """Read one tensor, its codes turned into fp32.
-
-        Raises:
-            ModelUnusable: the file changed or ended while it was read.
-        """
-        # numpy and gguf are not needed to look at a model, only to read its numbers.
-        from diffuse_core.adapters.models.gguf_codes import read_numbers, unpermute_heads
-
-        tensor = self._tensors.get(name)
-        if tensor is None:
-            return None
-        raw = read_numbers(tensor)
-        heads = self._heads_of(name)
-        return unpermute_heads(raw, heads) if heads else raw
-
-    @cached_property
-    def _bundle(self) -> bytes:
+    def _make_bundle(self, context: int) -> Bundle:
         from diffuse_core.adapters.models.gguf_tokenizer import gguf_bundle
 
         # Read again rather than kept: the vocabulary would take tens of MB for ever.
-        metadata = read_gguf_header(self._path).metadata
-        context = whole(self._config, "max_position_embeddings")
-        return encode_bundle(gguf_bundle(metadata, context))
+        return gguf_bundle(read_gguf_header(self._path).metadata, context)
+
+    def _numbers(self, name: str, tensor: StoredTensor) -> RawTensor:
+        # numpy and gguf are not needed to look at a model, only to read its numbers.
+        from diffuse_core.adapters.models.gguf_codes import read_numbers, unpermute_heads
+
+        raw = read_numbers(tensor)
+        heads = self._heads_of(name)
+        return unpermute_heads(raw, heads) if heads else raw
 
     def _heads_of(self, name: str) -> int:
         """How many heads' rows to put back in order; 0 for tensors that are in order."""

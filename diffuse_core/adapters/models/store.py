@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from diffuse_core.adapters.models.directory_source import CONFIG, DirectorySource
 from diffuse_core.adapters.models.gguf_header import is_gguf
 from diffuse_core.adapters.models.gguf_source import GgufSource
+from diffuse_core.domain.selection import DEMO_ALIAS, DEMO_MODEL_ID
 from diffuse_core.errors import ModelUnknown, ModelUnusable
 
 if TYPE_CHECKING:
@@ -16,12 +17,9 @@ if TYPE_CHECKING:
 
     from diffuse_core.ports import Progress, WeightSource
 
-DEMO = "demo"
-DEMO_ID = "smollm2-135m-instruct"
-
 _ACCEPTED = (
     "give a directory with config.json and *.safetensors, the path of a .gguf file, "
-    f"or the word {DEMO}"
+    f"or the word {DEMO_ALIAS}"
 )
 _UNSAFE = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -40,8 +38,8 @@ class FileModelStore:
             ModelUnknown: nothing of that name.
             ModelUnusable: damaged, hostile or unsupported files.
         """
-        if model == DEMO:
-            return GgufSource(self._demo(progress), DEMO_ID)
+        if model == DEMO_ALIAS:
+            return GgufSource(self._demo(progress), DEMO_MODEL_ID)
         if not model:
             raise ModelUnknown(f"no model was named; {_ACCEPTED}")
         try:
