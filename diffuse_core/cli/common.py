@@ -72,7 +72,7 @@ def holding(function: F) -> F:
             type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
             default="auto",
             show_default=True,
-            help="Compute contract; auto takes what the network uses, else bf16. int8, int4: later.",
+            help="Compute contract; auto: the network's, else bf16. int8, int4: later.",
         ),
     )
     for option in reversed(options):
