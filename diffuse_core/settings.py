@@ -22,6 +22,7 @@ DEFAULT_NETWORK = "public"
 NODE_FILE = "node.json"
 MAX_NODE_FILE = 4096
 
+MIN_SIZE = 2**20
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -38,9 +39,16 @@ def parse_size(text: str) -> int:
     unit = match[2].lower()
     base = 1000 if unit.endswith("b") and "i" not in unit else 1024
     size = int(float(match[1]) * base ** _UNITS[unit.rstrip("b").rstrip("i")])
-    if not 0 < size < 2**50:
-        raise UsageError(f"{text!r} is no useful size; write e.g. 150MiB or 2GiB")
+    if not MIN_SIZE <= size < 2**50:
+        meant = f"; did you mean {text.strip()}MiB?" if not match[2] else ", e.g. 150MiB or 2GiB"
+        raise UsageError(f"{text!r} is {size} bytes, which is no useful size{meant}")
     return size
+
+
+def size_text(size: float) -> str:
+    """Bytes for people: `150.0 MiB`, `15.4 GiB`."""
+    mib = size / 2**20
+    return f"{mib:.1f} MiB" if mib < 2**10 else f"{mib / 2**10:.1f} GiB"
 
 
 def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:

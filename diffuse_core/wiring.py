@@ -67,7 +67,9 @@ class NodeOptions:
     target_replicas: int = 2
     threads: int | None = None
     host: HostOptions | None = None
-    started: Callable[[str, str], None] = field(default=lambda _address, _node: None)
+    started: Callable[[str, tuple[str, ...]], None] = field(
+        default=lambda _bound, _reachable: None
+    )
 
 
 def _rng() -> random.Random:
@@ -150,7 +152,7 @@ async def _listen(node: Node, options: NodeOptions) -> str:
         except UsageError as error:
             problem = error
             continue
-        options.started(address, node_text(node.id))
+        options.started(address, node.addresses(node.id))
         return address
     raise problem or UsageError("no port is free; give one with --listen HOST:PORT")
 

@@ -35,7 +35,8 @@ def launch(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("diffuse-tui", add_help=False)
+    usage = "diffuse-tui [demo|attach|chat] [OPTIONS]; see diffuse-tui --help"
+    parser = argparse.ArgumentParser("diffuse-tui", usage=usage, add_help=False)
     parser.add_argument(
         "command", nargs="?", choices=["show", "demo", "attach", "chat"], default="show"
     )

@@ -78,7 +78,9 @@ class MemoryNetwork:
         """A channel to whoever listens at `address`. Raises Unreachable."""
         listener = self._listeners.get(address)
         if listener is None:
-            raise Unreachable(f"nothing listens at {address}; is the node running?")
+            raise Unreachable(
+                f"nothing listens at {address}: start the node there, or check the address"
+            )
         if frozenset((node, listener.node)) in self._cut:
             raise Unreachable(f"no answer from {address}; check the address and the network")
         if listener.node == node:

@@ -16,6 +16,7 @@ from diffuse_core.cli.common import (
     run_until_done,
     set_logging,
 )
+from diffuse_core.cli.terminal import quiet_keys
 from diffuse_core.errors import DiffuseError, ModelUnknown, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from diffuse_core.services.client import ClientService
 
 MAX_PROMPT_CHARS = 1_000_000
+CHAT_HELP = "Ask away. /reset forgets the chat, /quit leaves, Ctrl+C stops an answer."
 
 
 def decoding(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +70,6 @@ def decoding(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@common
 @decoding
 @click.option("--prompt", metavar="TEXT", help="The question; without it stdin is read.")
 @click.option("--raw", is_flag=True, help="Send the prompt without the chat template.")
@@ -76,6 +77,7 @@ def decoding(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--ignore-eos", is_flag=True, help="Go on after the end-of-turn token.")
 @click.option("--timings", is_flag=True, help="Print timings and the route to stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Everything at the end, for scripts.")
+@common
 def query(**given: Any) -> None:
     """Ask a model of the network one question.
 
@@ -208,7 +210,8 @@ def _answer_json(text: str, tokens: tuple[int, ...], finished: Finished) -> dict
 
 
 def print_timings(finished: Finished) -> None:
-    """Timings and route, to stderr."""
+    """Timings and route, to stderr, after what went to stdout."""
+    sys.stdout.flush()
     times, usage = finished.timings, finished.usage
     click.echo(
         f"first token {times.ttft_s:.2f} s, {times.tokens_per_s:.1f} tokens/s, "
@@ -221,8 +224,8 @@ def print_timings(finished: Finished) -> None:
 
 
 @click.command()
-@common
 @decoding
+@common
 def chat(**given: Any) -> None:
     """Talk with a model, line by line. Ctrl+C stops the answer, /quit or Ctrl+D leaves."""
     set_logging(given["log_level"], given["log_format"])
@@ -231,14 +234,15 @@ def chat(**given: Any) -> None:
     system = given["system"]
     lead = (ChatMessage("system", system),) if system else ()
     turns: tuple[ChatMessage, ...] = lead
-    click.echo("Ask away. /reset forgets, /quit leaves, Ctrl+C stops an answer.", err=True)
+    click.echo(CHAT_HELP, err=True)
     while (line := _line()) is not None:
         if line in ("/quit", "/exit"):
             return
         if line == "/reset":
             turns = lead
-            continue
-        if not line:
+        elif line.startswith("/"):
+            click.echo(CHAT_HELP, err=True)
+        if not line or line.startswith("/"):
             continue
         asked = (*turns, ChatMessage("user", line))
         answer = _turn(given, _request(given, asked))
@@ -267,7 +271,8 @@ def _turn(given: dict[str, Any], request: GenerateRequest) -> str | None:
             return (await stream_answer(client, request))[1]
 
     try:
-        answer = run_until_done(work())
+        with quiet_keys():
+            answer = run_until_done(work())
     except DiffuseError as error:
         click.echo(f"diffuse: {error}", err=True)
         return None

@@ -8,11 +8,11 @@ import json
 import logging
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from diffuse_core.errors import EXIT_INTERRUPTED
+from diffuse_core.errors import EXIT_INTERRUPTED, UsageError
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
     DEFAULT_PORT,
@@ -24,60 +24,92 @@ from diffuse_core.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from diffuse_core.domain.shapes import Contract
+
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
+def _adding(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """A decorator that adds several options, listed in this order."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+logged = _adding(
+    click.option(
+        "--network",
+        default=DEFAULT_NETWORK,
+        show_default=True,
+        metavar="NAME",
+        help="Nodes of another network name are not talked to.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(LEVELS),
+        default=None,
+        help="Least level that is logged to stderr.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        help="How log lines are written.",
+    ),
+)
+"""Options that every command has."""
+
+placed = _adding(
+    click.option(
+        "--bootstrap",
+        multiple=True,
+        metavar="A,B",
+        help=f"HOST[:PORT] of known nodes; port {DEFAULT_PORT} when left out.",
+    ),
+    click.option("--state-dir", metavar="DIR", help="Where the node here keeps its identity."),
+)
+"""Options of commands that find a network."""
+
+
 def common(function: F) -> F:
-    """Options that every command has."""
-    options = (
-        click.option(
-            "--bootstrap", multiple=True, metavar="A,B", help="HOST:PORT of known nodes."
-        ),
-        click.option("--state-dir", metavar="DIR", help="Where this node keeps its identity."),
-        click.option(
-            "--network",
-            default=DEFAULT_NETWORK,
-            show_default=True,
-            metavar="NAME",
-            help="Nodes of another network name are not talked to.",
-        ),
-        click.option(
-            "--log-level",
-            type=click.Choice(LEVELS),
-            default=None,
-            help="Least level that is logged to stderr.",
-        ),
-        click.option(
-            "--log-format",
-            type=click.Choice(["text", "json"]),
-            default="text",
-            help="How log lines are written.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    """Options of nearly every command; they come last in its help."""
+    return placed(logged(function))
 
 
-def holding(function: F) -> F:
-    """Options of how much of a model to hold, and how to compute it."""
-    options = (
-        click.option("--memory", metavar="SIZE", help="For weights and KV: 150MiB, 2GB."),
-        click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold."),
-        click.option(
-            "--dtype",
-            type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
-            default="auto",
-            show_default=True,
-            help="Compute contract; auto: the network's, else bf16. int8, int4: later.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+holding = _adding(
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        help="What weights and KV cache may take, without Python and torch: 150MiB, 2GB.",
+    ),
+    click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold."),
+    click.option(
+        "--dtype",
+        type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
+        default="auto",
+        show_default=True,
+        help="How to compute; auto: as the network does, else bf16. int8, int4: later.",
+    ),
+)
+"""Options of how much of a model to hold, and how to compute it."""
+
+
+def chosen_contract(dtype: str) -> Contract | None:
+    """The contract that --dtype names; None for `auto`.
+
+    Raises:
+        UsageError: one that this version cannot compute.
+    """
+    if dtype in ("int8", "int4"):
+        raise UsageError(f"--dtype {dtype} comes in a later version; use bf16 (or fp32)")
+    return None if dtype == "auto" else cast("Contract", dtype)
 
 
 class _JsonLines(logging.Formatter):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from diffuse_core.cli.ask import print_timings, stream_answer
 from diffuse_core.cli.common import common, run_until_done, set_logging
+from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,7 +24,6 @@ class Stopped(Exception):  # noqa: N818
 
 
 @click.command()
-@common
 @click.option(
     "--hosts",
     type=click.IntRange(1, 16),
@@ -47,6 +46,7 @@ class Stopped(Exception):  # noqa: N818
     show_default=True,
     help="Most tokens of the answer to --ask.",
 )
+@common
 def demo(**given: Any) -> None:
     """Run a sentinel and three hosts of a small model here, and ask or chat.
 
@@ -55,16 +55,23 @@ def demo(**given: Any) -> None:
     diffuse demo --ask "What is the capital of France?"
     """
     set_logging(given["log_level"], given["log_format"])
+    if given["bootstrap"]:
+        raise UsageError("demo makes a network of its own; leave out --bootstrap")
+    if given["ask"] is not None and not given["ask"].strip():
+        raise UsageError("--ask is empty; give a question, or leave it out to stay")
     run_until_done(_demo(given))
 
 
 async def _demo(given: dict[str, Any]) -> None:
-    async with demo_network(given["hosts"], given["network"], given["dtype"]) as network:
+    place = given["state_dir"]
+    async with demo_network(
+        given["hosts"], given["network"], given["dtype"], place=place
+    ) as network:
         if given["ask"]:
             await _ask(network, given)
             return
         click.echo(
-            f"the model is servable. Reach it from another terminal:\n"
+            f"the demo model is servable. Reach it from another terminal:\n"
             f'  diffuse query --bootstrap {network.sentinel} --model demo --prompt "Hello"\n'
             f"  diffuse chat --bootstrap {network.sentinel} --model demo\n"
             f"  diffuse status --bootstrap {network.sentinel}\n"
@@ -75,36 +82,56 @@ async def _demo(given: dict[str, Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def demo_network(hosts: int, network: str, dtype: str) -> AsyncIterator[DemoNetwork]:
+async def demo_network(
+    hosts: int, network: str, dtype: str, *, place: str | None = None
+) -> AsyncIterator[DemoNetwork]:
     """A demo network that is servable; stopped in any case at the end.
+
+    Its nodes keep their state in a directory below `place`, else in a temporary one.
 
     Raises:
         DiffuseError: the model could not be had, or a process failed.
     """
     from diffuse_core.cli.demo_network import DemoNetwork, demo_shape
 
-    stopped = threading.Event()
-    with _bar("getting the demo model") as bar:
-
-        def progress(fraction: float) -> None:
-            if stopped.is_set():
-                raise Stopped
-            bar.update(max(0, int(fraction * 1000) - bar.pos))
-
-        try:
-            shape = await asyncio.to_thread(demo_shape, progress, dtype)
-        finally:
-            stopped.set()
-    running = DemoNetwork(hosts, network, _say)
+    bar = _Bar("getting the demo model")
+    try:
+        shape = await asyncio.to_thread(demo_shape, bar.show, dtype)
+    finally:
+        bar.close()
+    running = DemoNetwork(hosts, network, _say, place)
     try:
         await running.start(shape, dtype)
         yield running
     finally:
+        _say("stopping")
         await running.stop()
 
 
-def _bar(label: str) -> Any:
-    return click.progressbar(length=1000, label=label, file=sys.stderr, show_percent=True)
+class _Bar:
+    """A progress bar on stderr, from the first sign of progress on; `close` cancels the work."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._bar: Any = None
+        self._closed = False
+
+    def show(self, fraction: float) -> None:
+        """Draw `fraction`; called in the thread that works."""
+        if self._closed:
+            raise Stopped
+        if self._bar is None:
+            self._bar = click.progressbar(
+                length=1000, label=self._label, file=sys.stderr, show_percent=True, show_eta=False
+            )
+            self._bar.render_progress()
+        self._bar.update(max(0, int(fraction * 1000) - self._bar.pos))
+
+    def close(self) -> None:
+        """Leave the line of the bar."""
+        self._closed = True
+        if self._bar is not None:
+            self._bar.render_finish()
 
 
 def _say(text: str) -> None:

@@ -66,11 +66,15 @@ def _covers(shape: ModelShape, hosts: int, cap: int) -> bool:
 class DemoNetwork:
     """Starts the processes on `start`, ends all of them on `stop`; nothing outlives it."""
 
-    def __init__(self, hosts: int, network: str, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, hosts: int, network: str, report: Callable[[str], None], place: str | None
+    ) -> None:
+        if place is not None:
+            Path(place).mkdir(parents=True, exist_ok=True, mode=0o700)
         self._hosts = hosts
         self._network = network
         self._report = report
-        self._dir = Path(tempfile.mkdtemp(prefix="diffuse-demo-"))
+        self._dir = Path(tempfile.mkdtemp(prefix="diffuse-demo-", dir=place))
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self.sentinel = ""
         self.cap = 0
@@ -108,8 +112,8 @@ class DemoNetwork:
                 str(threads),
             )
         self._report(
-            f"{self._hosts} hosts start, each may hold {self.cap // MIB} MiB; "
-            f"the whole model needs {shape.needed_bytes(_whole(shape)) // MIB} MiB"
+            f"{self._hosts} hosts start; each may hold {self.cap // MIB} MiB of weights and KV "
+            f"cache; the whole needs {shape.needed_bytes(_whole(shape)) // MIB} MiB in {dtype}"
         )
         await self._until_servable()
 
@@ -209,11 +213,15 @@ def _free_port() -> int:
 
 
 def _progress(view: NetworkView, hosts: int) -> tuple[str, bool]:
-    states = [node.state for node in view.nodes if node.role == "host" and node.slice]
-    ready = states.count("ready")
+    slices: dict[str, list[Slice]] = {}
+    for node in view.nodes:
+        if node.slice is not None and node.state is not None:
+            slices.setdefault(node.state, []).append(node.slice)
+    ready = len(slices.get("ready", ()))
     model = next((model for model in view.models if model.id == DEMO_MODEL_ID), None)
-    parts = sorted(f"{node.slice}" for node in view.nodes if node.slice is not None)
-    text = f"{ready} of {hosts} hosts ready" + (f" ({', '.join(parts)})" if parts else "")
+    text = f"{ready} of {hosts} hosts ready"
+    for state, parts in sorted(slices.items()):
+        text += f"; {state} layers {', '.join(map(str, sorted(parts)))}"
     return text, model is not None and model.servable and ready == hosts
 
 

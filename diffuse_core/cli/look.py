@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.common import (
+    chosen_contract,
     common,
     find_bootstrap,
     holding,
@@ -17,19 +18,27 @@ from diffuse_core.cli.common import (
     set_logging,
     table,
 )
-from diffuse_core.settings import parse_size, running_node, state_dir
+from diffuse_core.settings import parse_size, running_node, size_text, state_dir
 
 if TYPE_CHECKING:
     from diffuse_core.domain.planner import Plan
     from diffuse_core.domain.records import ModelRef
-    from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView
+    from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView, NodeView
     from diffuse_core.services.observer import Observer
 
 
+BYTES_WORDS = {
+    "weights": "weights of the layers",
+    "kv_reserve": "room for KV cache",
+    "total": "needed in all",
+    "capacity": "may be taken",
+}
+
+
 @click.command()
-@common
 @click.option("--all", "everything", is_flag=True, help="Also models that cannot be served now.")
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@common
 def models(everything: bool, as_json: bool, **given: Any) -> None:
     """List the models that can be served now."""
     set_logging(given["log_level"], given["log_format"])
@@ -70,8 +79,8 @@ def _model_json(model: ModelView) -> dict[str, Any]:
 
 
 @click.command()
-@common
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@common
 def status(as_json: bool, **given: Any) -> None:
     """Show nodes and coverage; for the node running here also its telemetry."""
     set_logging(given["log_level"], given["log_format"])
@@ -99,31 +108,44 @@ def status(as_json: bool, **given: Any) -> None:
 
 def _print_view(view: NetworkView) -> None:
     for model in view.models:
+        holding = [n for n in view.nodes if n.fingerprint == model.fingerprint]
+        total = sum(node.liveness != "dead" for node in holding)
         gap = f", missing {' '.join(map(str, model.missing))}" if model.missing else ""
-        click.echo(f"{model.id}: {model.state}, {model.layers} layers, {model.hosts} hosts{gap}")
-    rows = [("NODE", "ROLE", "LIVENESS", "MODEL", "SLICE", "STATE", "SESSIONS", "RTT", "SEEN")]
-    rows += [
-        (
-            node.short + ("*" if node.me else ""),
-            node.role,
-            node.liveness,
-            node.model or "-",
-            str(node.slice) if node.slice else "-",
-            node.state or "-",
-            str(node.sessions),
-            f"{node.rtt_s * 1000:.1f} ms" if node.rtt_s is not None else "-",
-            f"{node.last_seen_s:.0f} s",
+        click.echo(
+            f"{model.id}: {model.state}, {model.layers} layers, "
+            f"{model.hosts} of {total} hosts ready{gap}"
         )
-        for node in view.nodes
-    ]
-    click.echo(table(rows))
+    # Only a member measures round trips and hears from nodes; who just asks one does not.
+    seen = ("RTT", "SEEN") if view.me is not None else ()
+    head = ("NODE", "ROLE", "LIVENESS", "SLICE", "STATE", "SESSIONS", "KV", "TOK/S", "ADDRESS")
+    click.echo(table([(*head, *seen), *(_node_row(node, bool(seen)) for node in view.nodes)]))
+
+
+def _node_row(node: NodeView, seen: bool) -> tuple[str, ...]:
+    live = node.liveness != "dead"
+    holds = live and node.slice is not None
+    row = (
+        node.short + ("*" if node.me else ""),
+        node.role,
+        node.liveness,
+        str(node.slice) if node.slice else "-",
+        node.state or "-" if live else "-",
+        str(node.sessions) if holds else "-",
+        f"{node.kv_used / max(1, node.kv_budget):.0%}" if holds else "-",
+        f"{node.tokens_per_s:.1f}" if holds and node.tokens_per_s else "-",
+        node.addresses[0] if node.addresses else "-",
+    )
+    if not seen:
+        return row
+    trip = f"{node.rtt_s * 1000:.1f} ms" if node.rtt_s is not None else "-"
+    return (*row, trip, f"{node.last_seen_s:.0f} s")
 
 
 @click.command()
-@common
 @click.option("--model", required=True, metavar="M", help="A model on the network, or a file.")
 @holding
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@common
 def plan(as_json: bool, **given: Any) -> None:
     """Print the slice this machine would take, why, and what it weighs."""
     set_logging(given["log_level"], given["log_format"])
@@ -133,10 +155,12 @@ def plan(as_json: bool, **given: Any) -> None:
         part = [made.slice.start, made.slice.end]
         print_json({"model": ref.id, "slice": part, "reason": made.reason, "bytes": made.bytes})
         return
-    click.echo(f"{ref.id} ({ref.shape.layers} layers, {ref.contract}): would take {made.slice}")
+    click.echo(
+        f"{ref.id} ({ref.shape.layers} layers, {ref.contract}): would take layers {made.slice}"
+    )
     click.echo(f"why: {made.reason}")
     for name, size in made.bytes.items():
-        click.echo(f"  {name:<12}{size / 2**20:10.1f} MiB")
+        click.echo(f"  {BYTES_WORDS.get(name, name):<24}{size_text(size):>12}")
 
 
 async def _look(given: dict[str, Any]) -> NetworkView:
@@ -216,5 +240,5 @@ async def _reference(given: dict[str, Any], observer: Observer | None) -> ModelR
             if dtype in ("auto", view.contract):
                 return next(ref for ref in known if ref.fingerprint == view.fingerprint)
     source = await asyncio.to_thread(model_store().open, given["model"], lambda _fraction: None)
-    contract = choose_contract(source, known) if dtype == "auto" else dtype
+    contract = chosen_contract(dtype) or choose_contract(source, known)
     return await asyncio.to_thread(reference, source, contract)

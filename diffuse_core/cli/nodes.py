@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.common import common, holding, run_service, set_logging
+from diffuse_core.cli.common import (
+    chosen_contract,
+    common,
+    holding,
+    run_service,
+    set_logging,
+)
 from diffuse_core.settings import parse_address, parse_bootstrap, parse_size, state_dir
 
 if TYPE_CHECKING:
@@ -42,23 +48,22 @@ def listening(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@common
 @listening
+@common
 def sentinel(**given: Any) -> int:
     """Run a sentinel: a well-known node that others bootstrap from."""
     return _run(given, role="sentinel")
 
 
 @click.command()
-@common
 @listening
+@common
 def node(**given: Any) -> int:
     """Join the network without holding a slice, for the app and other tools to attach to."""
     return _run(given, role="client")
 
 
 @click.command()
-@common
 @listening
 @click.option("--model", required=True, metavar="M", help="`demo`, a GGUF file or a directory.")
 @holding
@@ -70,6 +75,7 @@ def node(**given: Any) -> int:
     help="Holders per layer from which a model is called Robust.",
 )
 @click.option("--threads", type=click.IntRange(1, 1024), help="Compute threads.")
+@common
 def host(**given: Any) -> int:
     """Hold a slice of a model, chosen by the network where it helps most, and compute it.
 
@@ -108,10 +114,9 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
 
     serving = None
     if role == "host":
-        dtype = given["dtype"]
         serving = HostOptions(
             model=given["model"],
-            contract=None if dtype == "auto" else dtype,
+            contract=chosen_contract(given["dtype"]),
             memory=parse_size(given["memory"]) if given["memory"] else None,
             max_layers=given["max_layers"],
         )
@@ -126,8 +131,15 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         target_replicas=given.get("target_replicas", 2),
         threads=given.get("threads"),
         host=serving,
-        started=lambda address, name: click.echo(f"{role} {name} listens on {address}"),
+        started=lambda bound, reachable: _tell(role, bound, reachable),
     )
+
+
+def _tell(role: str, bound: str, reachable: tuple[str, ...]) -> None:
+    """Say where the node listens, and what to type on the next machine."""
+    click.echo(f"{role} listens on {bound}")
+    if reachable and role != "client":
+        click.echo(f"others join with: diffuse host --model M --bootstrap {reachable[0]}")
 
 
 async def _watch_parent(stop: asyncio.Event) -> asyncio.ReadTransport:

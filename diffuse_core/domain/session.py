@@ -55,7 +55,14 @@ def admit(message: OpenSession, terms: StageTerms) -> int:
         raise Refused("this host is leaving", "leaving")
     if terms.sessions >= MAX_SESSIONS:
         raise Refused(f"{MAX_SESSIONS} sessions run here already", "busy")
-    need = len(hop.part) * message.budget * model.shape.kv_bytes
+    per_position = len(hop.part) * model.shape.kv_bytes
+    need = per_position * message.budget
+    if need > terms.kv_budget:
+        raise Refused(
+            f"{message.budget} positions (prompt and answer) are more than this host ever has "
+            f"room for: at most {terms.kv_budget // max(1, per_position)}",
+            "memory",
+        )
     free = max(0, terms.kv_budget - terms.kv_used)
     if need > free:
         raise Refused(

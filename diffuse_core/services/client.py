@@ -225,8 +225,8 @@ def _explained(error: ModelIncomplete, tried: _Attempts) -> DiffuseError:
     """No Route is left: say so in the words of what went wrong before, if anything did."""
     if isinstance(tried.problem, StageDeclined):
         return Refused(
-            f"no replica took the session; {tried.problem}. Try again later, ask for fewer "
-            "tokens, or add a host",
+            f"no replica took the session; {tried.problem}. Ask for fewer tokens, try again "
+            "later, or add a host",
             tried.problem.reason,
         )
     if tried.problem is not None:

@@ -152,7 +152,10 @@ class HostService:
             async with asyncio.timeout(JOIN_WAIT_S):
                 await self._node.joined.wait()
         except TimeoutError:
-            self._node.note("warning", "no bootstrap node answered yet; going on alone")
+            self._node.note(
+                "warning",
+                "no bootstrap node answered yet: this host goes on alone and keeps trying",
+            )
 
     def _contract(self, source: ModelSource) -> Contract:
         if self._options.contract is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 MAX_TICK_S = 1.0
 MAX_DELIVERIES = 128
 MAX_EVENTS = 256
+RETELL_S = 60.0
 BOOTSTRAP_RETRY_S = (0.2, 15.0)
 
 
@@ -118,17 +120,17 @@ class Node:
     async def _join(self, address: str) -> None:
         """Dial a bootstrap address until it answers, and again whenever we are alone."""
         pause = BOOTSTRAP_RETRY_S[0]
-        told = False
+        told = -math.inf
         while True:
             try:
                 link = await self.links.dial(address)
             except Unreachable as error:
-                if not told:
+                if self.clock.monotonic() - told > RETELL_S:
                     self.note("warning", f"bootstrap {address}: {error}; trying on")
-                    told = True
+                    told = self.clock.monotonic()
                 pause = min(pause * 2, BOOTSTRAP_RETRY_S[1])
             else:
-                told, pause = False, BOOTSTRAP_RETRY_S[0]
+                told, pause = -math.inf, BOOTSTRAP_RETRY_S[0]
                 self._gossip.pull_from(link.remote)
                 self._wake.set()
                 await link.ended.wait()

@@ -72,7 +72,7 @@ async def _connect(info: _Info) -> socket.socket:
 def _problem_text(address: str, problem: OSError | None) -> str:
     code = problem.errno if problem else None
     if code == errno.ECONNREFUSED:
-        return f"nothing listens at {address}; is the node running?"
+        return f"nothing listens at {address}: start the node there, or check the address"
     if code in (errno.ENETUNREACH, errno.EHOSTUNREACH):
         return f"there is no way to {address} from this machine; check the network"
     if code == errno.ETIMEDOUT:

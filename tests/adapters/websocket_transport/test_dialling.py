@@ -45,7 +45,9 @@ def free_port() -> int:
 
 async def test_refused_connection() -> None:
     address = f"127.0.0.1:{free_port()}"
-    assert await refusal(address) == f"nothing listens at {address}; is the node running?"
+    assert await refusal(address) == (
+        f"nothing listens at {address}: start the node there, or check the address"
+    )
 
 
 async def test_silence() -> None:
