@@ -23,7 +23,7 @@ NODE_FILE = "node.json"
 MAX_NODE_FILE = 4096
 
 MIN_SIZE = 2**20
-_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
+_SIZE = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -78,7 +78,11 @@ def parse_bootstrap(values: Sequence[str]) -> tuple[str, ...]:
     for value in values:
         for part in filter(None, (piece.strip() for piece in value.split(","))):
             host, port = parse_address(part, DEFAULT_PORT)
+            if port == 0:
+                raise UsageError(f"{part!r} has port 0, which nobody can be reached at")
             found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    if values and not found:
+        raise UsageError("--bootstrap is empty; give HOST:PORT of a known node, or leave it out")
     return tuple(dict.fromkeys(found))
 
 

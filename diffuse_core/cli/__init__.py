@@ -14,9 +14,14 @@ from diffuse_core.cli.look import models, plan, status
 from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 
+EXIT_PIPE = 141
+EXIT_OUTPUT = 74
+"""What sysexits.h calls EX_IOERR."""
+
 EPILOG = """\b
 Exit codes: 0 good · 2 usage · 3 model unknown or unusable · 4 model incomplete ·
-5 no node reachable · 6 refused or busy · 7 stages lost · 130 interrupted.
+5 no node reachable · 6 refused or busy · 7 stages lost · 74 output failed ·
+130 interrupted · 141 the reader of a pipe went away · 128+n ended by signal n.
 Errors go to stderr, data to stdout.
 """
 
@@ -39,11 +44,28 @@ for _command in (sentinel, host, node, models, status, plan, query, chat, demo):
     cli.add_command(_command)
 
 
+def _open_missing_streams() -> None:
+    """Stand-ins for streams that whoever started us closed (`<&-`, `>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+
+
+def _drop_output() -> None:
+    """Keep Python from flushing what cannot be written once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run a command; its exit code. Errors meant for people are printed, never a traceback."""
+    _open_missing_streams()
     try:
-        result = cli.main(arguments, prog_name="diffuse", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else arguments
+        with cli.make_context("diffuse", list(given)) as context:
+            result = cli.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
     except click.exceptions.Abort:
         return EXIT_INTERRUPTED
     except click.ClickException as error:
@@ -54,6 +76,10 @@ def run(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone; keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        _drop_output()
+        return EXIT_PIPE
+    except OSError as error:
+        click.echo(f"diffuse: cannot write or read what was asked: {error}", err=True)
+        _drop_output()
+        return EXIT_OUTPUT
     return result if isinstance(result, int) else 0

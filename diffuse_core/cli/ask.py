@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.common import (
+    adding,
     common,
     find_bootstrap,
+    finite,
     print_json,
     run_until_done,
     set_logging,
@@ -20,7 +22,6 @@ from diffuse_core.cli.terminal import quiet_keys
 from diffuse_core.errors import DiffuseError, ModelUnknown, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest
     from diffuse_core.services.client import ClientService
@@ -29,44 +30,42 @@ MAX_PROMPT_CHARS = 1_000_000
 CHAT_HELP = "Ask away. /reset forgets the chat, /quit leaves, Ctrl+C stops an answer."
 
 
-def decoding(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of how to generate."""
-    options = (
-        click.option("--model", required=True, metavar="M", help="A model on the network."),
-        click.option("--system", metavar="TEXT", help="System prompt."),
-        click.option(
-            "--max-tokens",
-            type=click.IntRange(1, 2**20),
-            default=512,
-            show_default=True,
-            help="Most tokens to generate.",
-        ),
-        click.option(
-            "--temperature",
-            type=click.FloatRange(0, 100),
-            default=0.0,
-            show_default=True,
-            help="0 is greedy.",
-        ),
-        click.option(
-            "--top-p",
-            type=click.FloatRange(0, 1, min_open=True),
-            default=1.0,
-            show_default=True,
-            help="Keep the likeliest tokens of this total.",
-        ),
-        click.option(
-            "--top-k",
-            type=click.IntRange(0),
-            default=0,
-            show_default=True,
-            help="Keep so many likeliest tokens; 0 keeps all.",
-        ),
-        click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Makes sampling repeat."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+decoding = adding(
+    click.option("--model", required=True, metavar="M", help="A model on the network."),
+    click.option("--system", metavar="TEXT", help="System prompt."),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1, 2**20),
+        default=512,
+        show_default=True,
+        help="Most tokens to generate.",
+    ),
+    click.option(
+        "--temperature",
+        type=click.FloatRange(0, 100),
+        callback=finite,
+        default=0.0,
+        show_default=True,
+        help="0 is greedy.",
+    ),
+    click.option(
+        "--top-p",
+        type=click.FloatRange(0, 1, min_open=True),
+        callback=finite,
+        default=1.0,
+        show_default=True,
+        help="Keep the likeliest tokens of this total.",
+    ),
+    click.option(
+        "--top-k",
+        type=click.IntRange(0, 2**24),
+        default=0,
+        show_default=True,
+        help="Keep so many likeliest tokens; 0 keeps all.",
+    ),
+    click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Makes sampling repeat."),
+)
+"""Options of how to generate."""
 
 
 @click.command()

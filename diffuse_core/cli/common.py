@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 
+MAX_NETWORK_BYTES = 64
 LEVELS = ("debug", "info", "warning", "error")
 
 
-def _adding(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """A decorator that adds several options, listed in this order."""
+def adding(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """A decorator that adds several options, which help lists in this order."""
 
     def add(function: F) -> F:
         for option in reversed(options):
@@ -43,12 +45,34 @@ def _adding(*options: Callable[[F], F]) -> Callable[[F], F]:
     return add
 
 
-logged = _adding(
+def _check_network(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if not 1 <= len(value.encode()) <= MAX_NETWORK_BYTES:
+        raise click.BadParameter(f"a network's name has 1 to {MAX_NETWORK_BYTES} bytes")
+    return value
+
+
+def _check_state_dir(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> str | None:
+    if value == "":
+        raise click.BadParameter("it is empty; give a directory, or leave the option out")
+    return value
+
+
+def finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """Refuse nan, which no range check catches."""
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no usable number")
+    return value
+
+
+logged = adding(
     click.option(
         "--network",
         default=DEFAULT_NETWORK,
         show_default=True,
         metavar="NAME",
+        callback=_check_network,
         help="Nodes of another network name are not talked to.",
     ),
     click.option(
@@ -66,14 +90,19 @@ logged = _adding(
 )
 """Options that every command has."""
 
-placed = _adding(
+placed = adding(
     click.option(
         "--bootstrap",
         multiple=True,
         metavar="A,B",
         help=f"HOST[:PORT] of known nodes; port {DEFAULT_PORT} when left out.",
     ),
-    click.option("--state-dir", metavar="DIR", help="Where the node here keeps its identity."),
+    click.option(
+        "--state-dir",
+        metavar="DIR",
+        callback=_check_state_dir,
+        help="Where the node here keeps its identity.",
+    ),
 )
 """Options of commands that find a network."""
 
@@ -83,7 +112,7 @@ def common(function: F) -> F:
     return placed(logged(function))
 
 
-holding = _adding(
+holding = adding(
     click.option(
         "--memory",
         metavar="SIZE",

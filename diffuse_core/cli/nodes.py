@@ -16,7 +16,13 @@ from diffuse_core.cli.common import (
     run_service,
     set_logging,
 )
-from diffuse_core.settings import parse_address, parse_bootstrap, parse_size, state_dir
+from diffuse_core.settings import (
+    DEFAULT_PORT,
+    parse_address,
+    parse_bootstrap,
+    parse_size,
+    state_dir,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +126,9 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
             memory=parse_size(given["memory"]) if given["memory"] else None,
             max_layers=given["max_layers"],
         )
-    listen = parse_address(given["listen"]) if given["listen"] else None
+    listen = parse_address(given["listen"], DEFAULT_PORT) if given["listen"] else None
+    for place in given["public_addr"]:
+        parse_address(place, DEFAULT_PORT)
     return NodeOptions(
         state=state_dir(given["state_dir"]),
         role=role,

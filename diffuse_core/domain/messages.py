@@ -172,6 +172,18 @@ class CloseSession(Message, frozen=True, tag="close"):
     session: WireSessionId
 
 
+class WatchSession(Message, frozen=True, tag="watch"):
+    """Client to a Stage, when no token came for a while: do you still hold this Session?"""
+
+    session: WireSessionId
+
+
+class SessionAlive(Message, frozen=True, tag="alive"):
+    """Answer to WatchSession: it is held, and this node is responsive."""
+
+    session: WireSessionId
+
+
 class SessionFailed(Message, frozen=True, tag="failed"):
     """A Stage to the Client: the Session cannot go on. `node` is who is to blame."""
 
@@ -254,6 +266,8 @@ SessionMessage = (
     | TokenDrawn
     | Credit
     | CloseSession
+    | WatchSession
+    | SessionAlive
     | SessionFailed
 )
 BundleMessage = GetBundle | BundlePart

@@ -7,6 +7,8 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from diffuse_core.domain.coverage import held_slices, holders, models
 from diffuse_core.domain.decoding import DecodingParams, FinishReason
 from diffuse_core.domain.identity import NodeId, node_text, short_text
@@ -169,12 +171,14 @@ class ClientService:
         """Open a Session and get its first token, on another Route when a Stage fails us."""
         for _ in range(MAX_ATTEMPTS):
             try:
-                run = ClientRun(self._desk, self._route(model, tried))
+                route = self._route(model, tried)
             except ModelIncomplete as error:
-                raise _explained(error, tried) from error
+                raise self._explained(error, model, tried) from error
+            run = ClientRun(self._desk, route)
             try:
-                budget = len(prompt) + decoding.max_tokens
-                await run.open(model.id, model.fingerprint, budget, len(prompt), decoding)
+                fitted = self._fit(model, route, len(prompt), decoding)
+                budget = len(prompt) + fitted.max_tokens
+                await run.open(model.id, model.fingerprint, budget, len(prompt), fitted)
                 await run.feed(prompt)
                 return run, await run.token()
             except StageBlamed as error:
@@ -211,6 +215,45 @@ class ClientService:
         stages = choose_route(model.shape.layers, candidates, tried.avoid, self._rng)
         return [Hop(node, addresses[node], part) for node, part in stages]
 
+    def _fit(
+        self, model: ModelRef, route: list[Hop], prompt: int, decoding: DecodingParams
+    ) -> DecodingParams:
+        """Ask for no more tokens than the Route's hosts say they can ever hold KV for."""
+        budgets = {m.record.node: m.record.load.kv_budget for m in self._directory.members()}
+        rooms = [
+            budgets[hop.node] // (len(hop.part) * model.shape.kv_bytes)
+            for hop in route
+            if budgets.get(hop.node) and model.shape.kv_bytes
+        ]
+        room = min(rooms, default=prompt + decoding.max_tokens) - prompt
+        if not 0 < room < decoding.max_tokens:
+            return decoding
+        return msgspec.structs.replace(decoding, max_tokens=room)
+
+    def _explained(
+        self, error: ModelIncomplete, model: ModelRef, tried: _Attempts
+    ) -> DiffuseError:
+        """No Route is left: say so in the words of what went wrong before, if anything did."""
+        if isinstance(tried.problem, StageDeclined):
+            return Refused(
+                f"no replica took the session; {tried.problem}. Ask for fewer tokens, try again "
+                "later, or add a host",
+                tried.problem.reason,
+            )
+        if tried.problem is None:
+            return error
+        answering = [
+            member.record.holding.slice
+            for member in holders(self._directory.members(), model)
+            if member.record.holding is not None and member.record.node not in tried.avoid
+        ]
+        names = ", ".join(sorted(map(short_text, tried.avoid)))
+        ranges = ", ".join(map(str, gaps(model.shape.layers, answering)))
+        return ModelIncomplete(
+            f"no host that answers holds layers {ranges} of {model.shape.layers} (without "
+            f"{names}: {tried.problem}). Try again in a moment, or add a host"
+        )
+
     def _suspect(self, error: StageBlamed) -> None:
         """Have a node that seems dead probed; one that said what is wrong lives."""
         if error.reason == "lost" and error.node != self._own:
@@ -219,20 +262,6 @@ class ClientService:
     def _step(self, hop: Hop) -> RouteStep:
         here = hop.node == self._own
         return RouteStep(node_text(hop.node), hop.part, "local" if here else "direct")
-
-
-def _explained(error: ModelIncomplete, tried: _Attempts) -> DiffuseError:
-    """No Route is left: say so in the words of what went wrong before, if anything did."""
-    if isinstance(tried.problem, StageDeclined):
-        return Refused(
-            f"no replica took the session; {tried.problem}. Ask for fewer tokens, try again "
-            "later, or add a host",
-            tried.problem.reason,
-        )
-    if tried.problem is not None:
-        names = ", ".join(sorted(short_text(node) for node in tried.avoid))
-        return ModelIncomplete(f"{error} (without {names}, which did not answer)")
-    return error
 
 
 def _encode(tokenizer: Tokenizer, request: GenerateRequest) -> tuple[int, ...]:

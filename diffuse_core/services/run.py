@@ -15,10 +15,12 @@ from diffuse_core.domain.messages import (
     ForwardTokens,
     Hop,
     OpenSession,
+    SessionAlive,
     SessionFailed,
     SessionOpened,
     SessionRefused,
     TokenDrawn,
+    WatchSession,
 )
 from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, StagesLost, Unreachable
 
@@ -33,9 +35,11 @@ OPEN_TIMEOUT_S = 20.0
 CLOSE_TIMEOUT_S = 2.0
 FIRST_TOKEN_S = 120.0
 FIRST_TOKEN_PER_ROW_S = 0.5
-NEXT_TOKEN_S = 30.0
+NEXT_TOKEN_S = 60.0
+WATCH_S = 4.0
+"""After so long without a token Stages are asked whether they live; as long they may take."""
 
-Answer = SessionOpened | SessionRefused | TokenDrawn | SessionFailed
+Answer = SessionOpened | SessionRefused | TokenDrawn | SessionFailed | SessionAlive
 
 
 class StageBlamed(StagesLost):
@@ -65,6 +69,7 @@ class SessionDesk:
         links.handle(SessionRefused, self._on_answer)
         links.handle(TokenDrawn, self._on_answer)
         links.handle(SessionFailed, self._on_answer)
+        links.handle(SessionAlive, self._on_answer)
         links.on_ended(self._on_ended)
 
     def add(self, run: ClientRun) -> None:
@@ -99,9 +104,14 @@ class ClientRun:
         self._received = 0
         self._granted = CREDITS
         self._prompt = 0
+        self._alive: set[NodeId] | None = None
 
     def deliver(self, link: Link, answer: Answer) -> None:
         """Queue an answer; a Stage that floods us loses the surplus, and with it the Session."""
+        if isinstance(answer, SessionAlive):
+            if self._alive is not None:
+                self._alive.add(link.remote)
+            return
         with contextlib.suppress(asyncio.QueueFull):
             self._answers.put_nowait((link, answer))
 
@@ -153,7 +163,9 @@ class ClientRun:
         except Unreachable as error:
             raise StageBlamed(NodeId(hop.node), str(error)) from error
 
-    async def _send(self, link: Link, message: OpenSession | ForwardTokens | Credit) -> None:
+    async def _send(
+        self, link: Link, message: OpenSession | ForwardTokens | Credit | WatchSession
+    ) -> None:
         try:
             await link.send(message)
         except ChannelClosed as error:
@@ -188,11 +200,7 @@ class ClientRun:
         first = self._received == 0
         limit = FIRST_TOKEN_S + FIRST_TOKEN_PER_ROW_S * self._prompt if first else NEXT_TOKEN_S
         last = self.stages[-1]
-        try:
-            async with asyncio.timeout(limit):
-                link, answer = await self._answers.get()
-        except TimeoutError:
-            raise StageBlamed(last.remote, f"no token came for {limit:.0f} s") from None
+        link, answer = await self._next_answer(limit)
         self._raise_failure(link, answer)
         if not isinstance(answer, TokenDrawn) or link is not last:
             raise StageBlamed(link.remote, f"stage {short_text(link.remote)} spoke out of turn")
@@ -203,6 +211,32 @@ class ClientRun:
             self._granted += CREDITS // 2
             await self._send(last, Credit(self.session, CREDITS // 2))
         return answer
+
+    async def _next_answer(self, limit: float) -> tuple[Link, Answer]:
+        """The next answer; while none comes, Stages that stopped answering are found out."""
+        self._alive = None
+        deadline = asyncio.get_running_loop().time() + limit
+        while True:
+            try:
+                async with asyncio.timeout(WATCH_S):
+                    return await self._answers.get()
+            except TimeoutError:
+                self._check_roll()
+            if asyncio.get_running_loop().time() > deadline:
+                node = self.stages[-1].remote
+                raise StageBlamed(node, f"no token came for {limit:.0f} s")
+            self._alive = set()
+            for link in self.stages:
+                await self._send(link, WatchSession(self.session))
+
+    def _check_roll(self) -> None:
+        """Raise when a Stage that was asked whether it lives has not answered."""
+        if self._alive is None:
+            return
+        for link, hop in zip(self.stages, self.route, strict=True):
+            if link.remote not in self._alive:
+                text = f"stage {short_text(link.remote)} (layers {hop.part}) stopped answering"
+                raise StageBlamed(link.remote, text)
 
     async def close(self) -> None:
         """Free the Session on every Stage; bounded, and never raises."""

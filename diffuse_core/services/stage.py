@@ -19,10 +19,12 @@ from diffuse_core.domain.messages import (
     ForwardHidden,
     ForwardTokens,
     OpenSession,
+    SessionAlive,
     SessionFailed,
     SessionOpened,
     SessionRefused,
     TokenDrawn,
+    WatchSession,
 )
 from diffuse_core.domain.session import StageSession, StageTerms, admit
 from diffuse_core.domain.shapes import ITEM_BYTES
@@ -111,6 +113,7 @@ class StageService:
         links.handle(ForwardHidden, self._on_hidden)
         links.handle(Credit, self._on_credit)
         links.handle(CloseSession, self._on_close)
+        links.handle(WatchSession, self._on_watch)
         links.on_ended(self._on_link_ended)
         self._tasks.spawn(self._sweep(), "sweep")
 
@@ -135,6 +138,7 @@ class StageService:
             await self._fail(run, self._own, "leaving", "the host is leaving")
         # What still points here would keep the weights in memory when the Host has moved on.
         self._links.unhandle(OpenSession, ForwardTokens, ForwardHidden, Credit, CloseSession)
+        self._links.unhandle(WatchSession)
         self._links.off_ended(self._on_link_ended)
         await self._tasks.close()
 
@@ -311,6 +315,14 @@ class StageService:
         run = self._runs.get(message.session)
         if run is not None and link is run.client:
             self._forget(run)
+
+    async def _on_watch(self, link: Link, message: WatchSession, _body: memoryview) -> None:
+        run = self._runs.get(message.session)
+        if run is not None and link is run.client:
+            await link.send(SessionAlive(message.session))
+        else:
+            text = "this host does not hold the session"
+            await link.send(SessionFailed(message.session, self._own, "lost", text))
 
     def _on_link_ended(self, link: Link) -> None:
         for run in list(self._runs.values()):

