@@ -14,7 +14,7 @@ The terminal app of Diffuse: live coverage, replica health, this machine, and ch
 
   (no command)   attach to the node that runs here, or start one that ends with the app
   attach         attach only; never start a node
-  chat           the same, with the chat open first
+  chat           as without a command, with the chat open first
   demo           start a sentinel and three small hosts here, then the app; quitting stops all
 
 Options:
@@ -26,7 +26,7 @@ Options:
   --dtype D           demo: bf16 or fp32
   --version, --help
 
-Inside, `?` lists the keys. Other commands: diffuse --help.
+Inside, F1 lists the keys (`?` too, outside the prompt). Other commands: diffuse --help.
 """
 
 

@@ -32,6 +32,9 @@ RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 CLOSE_S = 1.5
 """How long leaving may wait for the node to hear of it."""
 
+ASK_S = 2.0
+"""How long the key that quits counts as pressed once."""
+
 _SIGNALS = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": EXIT_INTERRUPTED}
 
 
@@ -41,6 +44,7 @@ class DiffuseApp(App[None]):
     Args:
         attach: Reaches the node; called after the first paint and again whenever the tie breaks.
         model: Name or fingerprint to show; without it, the best to talk to.
+        open_chat: Keep the chat open from the start, also while no model answers.
         title: What the top line says on the left.
         retry: Seconds between attempts to attach.
     """
@@ -48,7 +52,7 @@ class DiffuseApp(App[None]):
     CSS_PATH = "diffuse.tcss"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
+        Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True),
         Binding("ctrl+c", "interrupt", "Quit", show=False, system=True),
         Binding("r", "retry", "Reconnect", show=False),
     ]
@@ -58,17 +62,18 @@ class DiffuseApp(App[None]):
         attach: Callable[[], Awaitable[Attachment]],
         *,
         model: str | None = None,
+        open_chat: bool = False,
         title: str = "Diffuse",
         retry: Sequence[float] = RETRY_S,
     ) -> None:
         super().__init__()
         self._reach = attach
-        self._main = MainScreen(title, model)
+        self._main = MainScreen(title, model, open_chat=open_chat)
         self._retry = tuple(retry)
         self._retry_now = asyncio.Event()
         self._attachment: Attachment | None = None
         self._generation: Worker[None] | None = None
-        self._interrupted = False
+        self._asked = ""
         self.title = title
         self.animation_level = "none"
         self.register_theme(THEME)
@@ -191,15 +196,22 @@ class DiffuseApp(App[None]):
 
     def action_interrupt(self) -> None:
         """Ctrl+C once warns, twice quits."""
-        if self._interrupted:
-            self._leave(EXIT_INTERRUPTED)
+        self._leave_if_repeated("Ctrl+C", EXIT_INTERRUPTED)
+
+    def action_ask_to_quit(self) -> None:
+        """A lone q may be a word typed in the wrong place: twice quits."""
+        self._leave_if_repeated("q", 0)
+
+    def _leave_if_repeated(self, key: str, code: int) -> None:
+        if self._asked == key:
+            self._leave(code)
             return
-        self._interrupted = True
-        self.notify("Press Ctrl+C again to quit.", timeout=2, markup=False)
-        self.set_timer(2, self._calm)
+        self._asked = key
+        self.notify(f"Press {key} again to quit.", timeout=ASK_S, markup=False)
+        self.set_timer(ASK_S, self._calm)
 
     def _calm(self) -> None:
-        self._interrupted = False
+        self._asked = ""
 
 
 async def _close(events: AsyncIterator[GenerateEvent]) -> None:

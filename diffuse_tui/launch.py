@@ -57,7 +57,8 @@ async def _local(given: argparse.Namespace) -> int:
         may_start=given.command != "attach",
     )
     try:
-        return await _show(DiffuseApp(node.attach, model=given.model))
+        app = DiffuseApp(node.attach, model=given.model, open_chat=given.command == "chat")
+        return await _show(app)
     finally:
         await node.stop()
 
@@ -75,7 +76,8 @@ async def _demo(given: argparse.Namespace) -> int:
         state: Path = network.state_dir("host-1")
         node = LocalNode(state, given.network, (), may_start=False)
         try:
-            return await _show(DiffuseApp(node.attach, model=given.model or DEMO_MODEL_ID))
+            model = given.model or DEMO_MODEL_ID
+            return await _show(DiffuseApp(node.attach, model=model, open_chat=True))
         finally:
             # The app took the signals for itself; stopping must not be cut short by one.
             signals.watch(lambda: None)

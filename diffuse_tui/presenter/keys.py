@@ -17,10 +17,10 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("F3  c", "the chat"),
             ("F4  e", "this machine and the events"),
             ("Tab  Shift+Tab", "next or previous part of the screen"),
-            ("m  F5", "choose the model"),
+            ("F5  m", "choose the model"),
             ("r", "connect to the node again at once"),
-            ("?  F1", "this help"),
-            ("q  Ctrl+Q", "quit; Ctrl+C twice does the same"),
+            ("F1  ?", "this help"),
+            ("Ctrl+Q", "quit at once; q twice or Ctrl+C twice do the same"),
         ),
     ),
     (

@@ -21,7 +21,7 @@ from diffuse_tui.widgets.replica_table import ReplicaTable
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.events import DescendantFocus, Resize
+    from textual.events import Resize
     from textual.timer import Timer
     from textual.widget import Widget
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
 
 Page = Literal["network", "chat", "machine"]
+_PAGES: dict[Page, str] = {"network": "#network", "chat": "#chat", "machine": "#host"}
 
 MIN_WIDTH, MIN_HEIGHT = 40, 12
 WIDE, TALL = 110, 28
@@ -40,25 +41,31 @@ class MainScreen(Screen[None]):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
+    AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f1", "help", "Help", key_display="F1"),
         Binding("f2", "page('network')", "Network", key_display="F2"),
         Binding("f3", "page('chat')", "Chat", key_display="F3"),
         Binding("f4", "page('machine')", "Machine", key_display="F4"),
         Binding("n", "page('network')", "Network", show=False),
         Binding("c", "page('chat')", "Chat", show=False),
         Binding("e", "page('machine')", "Machine and events", show=False),
-        Binding("m,f5", "pick_model", "Model", key_display="m"),
+        Binding("f5", "pick_model", "Model", key_display="F5"),
+        Binding("m", "pick_model", "Model", show=False),
         Binding("y", "copy_answer", "Copy the answer", show=False),
         Binding("escape", "escape", "Stop / leave", show=False),
-        Binding("question_mark,f1", "help", "Help", key_display="?"),
-        Binding("q", "app.quit", "Quit"),
+        Binding("question_mark", "help", "Help", show=False),
+        Binding("q", "app.ask_to_quit", "Quit", show=False),
     ]
 
-    def __init__(self, title: str, wanted: str | None) -> None:
+    def __init__(self, title: str, wanted: str | None, *, open_chat: bool = False) -> None:
         super().__init__()
         self._facts = Facts(title, wanted, None, None, Link("connecting"))
         self._chosen: str | None = None
         self._stall: Timer | None = None
+        self._page: Page = "chat"
+        self._opening = not open_chat
+        self._why: str | None = None
 
     def compose(self) -> ComposeResult:
         """Banner, dashboard, chat, keys."""
@@ -76,12 +83,8 @@ class MainScreen(Screen[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        """Start on the page that shows most."""
-        self._turn_to("network")
-        if self._is_wide():
-            self.query_one(Prompt).focus()
-        else:
-            self.query_one(ReplicaTable).focus()
+        """Start in the chat, so that what is typed at once is text and no command."""
+        self.action_page("chat")
 
     # --- what the app tells -----------------------------------------------------------------
 
@@ -92,7 +95,15 @@ class MainScreen(Screen[None]):
         self._stall = self.set_timer(STALL_S, self._stalled)
         self._facts = self._facts._replace(view=message.view, link=Link("connected"))
         self._draw()
+        self._opened()
         self.query_one(MachinePanel).show_telemetry(message.telemetry)
+
+    def _opened(self) -> None:
+        """With the first picture: where no model answers, the network tells more than the chat."""
+        opening, self._opening = self._opening, False
+        untouched = self._page == "chat" and not self.query_one(Prompt).text
+        if opening and untouched and self._one_page() and self._why is not None:
+            self.action_page("network")
 
     def on_events_arrived(self, message: EventsArrived) -> None:
         """Log events."""
@@ -122,12 +133,13 @@ class MainScreen(Screen[None]):
                 why = refusal(model, facts.view.nodes, facts.wanted)
         self._facts = facts._replace(model=model)
         self.query_one(Banner).facts = self._facts
+        self._why = why
         self.query_one(ChatPane).show_model(model, why)
 
     # --- pages ------------------------------------------------------------------------------
 
-    def _is_wide(self) -> bool:
-        return self.app.size.width >= WIDE and self.app.size.height >= TALL
+    def _one_page(self) -> bool:
+        return self.app.size.width < WIDE or self.app.size.height < TALL
 
     def on_resize(self, event: Resize) -> None:
         """Say so when nothing sensible fits any more."""
@@ -136,31 +148,40 @@ class MainScreen(Screen[None]):
         if small:
             self.query_one("#too-small", Static).update(
                 f"Diffuse needs {MIN_WIDTH} x {MIN_HEIGHT} cells;\n"
-                f"here are {event.size.width} x {event.size.height}.\nq quits"
+                f"here are {event.size.width} x {event.size.height}.\nCtrl+Q quits"
             )
+            self.set_focus(None)
+        elif self.focused is None:
+            self.action_page(self._page)
 
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
+    def on_descendant_focus(self) -> None:
         """The page follows the focus, so that a narrower terminal keeps what is in use."""
-        for page, selector in (("chat", "#chat"), ("machine", "#host"), ("network", "#network")):
-            if self.query_one(selector) in event.widget.ancestors_with_self:
-                self._turn_to(page)
+        # Where it is now: the message may tell of a focus that has moved on since.
+        if self.focused is not None:
+            around = self.focused.ancestors_with_self
+            for page, selector in _PAGES.items():
+                if self.query_one(selector) in around:
+                    self._turn_to(page)
 
-    def _turn_to(self, page: str) -> None:
-        for name in ("network", "chat", "machine"):
+    def _turn_to(self, page: Page) -> None:
+        self._page = page
+        for name in _PAGES:
             self.set_class(name == page, f"-page-{name}")
 
     def action_page(self, page: Page) -> None:
         """Show a page and focus what one uses there."""
         self._turn_to(page)
         target: type[Widget] = {"network": ReplicaTable, "chat": Prompt, "machine": EventLog}[page]
-        self.query_one(target).focus()
+        if not self.has_class("-too-small"):
+            # Not Widget.focus(), which comes later: keys in between went to the page before.
+            self.set_focus(self.query_one(target))
 
     def action_escape(self) -> None:
         """Stop the generation; when none runs, leave the prompt for the single-letter keys."""
         if self.query_one(ChatPane).stop_generation():
             return
         if isinstance(self.focused, Prompt):
-            self.query_one("#conversation").focus()
+            self.set_focus(self.query_one("#conversation"))
 
     def action_copy_answer(self) -> None:
         """Hand the last answer to the terminal's clipboard."""

@@ -9,6 +9,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 
 from diffuse_tui.presenter.events import wrapped_event
+from diffuse_tui.widgets.focus import PageTarget
 from diffuse_tui.widgets.paint import Painter
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 MAX_EVENTS = 500
 
 
-class EventLog(ScrollView, can_focus=True):
+class EventLog(PageTarget, ScrollView, can_focus=True):
     """A bounded log that follows its end unless scrolled away from it."""
 
     BORDER_TITLE = "Events"

@@ -9,6 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from diffuse_tui.widgets.focus import PageTarget
+
 if TYPE_CHECKING:
     from textual.events import Key
 
@@ -16,11 +18,11 @@ _NEW_LINE = ("alt+enter", "shift+enter", "ctrl+j")
 MAX_RECALLED = 100
 
 
-class Prompt(TextArea):
+class Prompt(PageTarget, TextArea):
     """A growing text field with a memory of what was sent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "Send"),
+        Binding("enter", "submit", "Send", show=False),
         Binding("alt+enter", "new_line", "New line", show=False),
     ]
 

@@ -8,6 +8,7 @@ from rich.text import Text
 from textual.widgets import DataTable
 
 from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
+from diffuse_tui.widgets.focus import PageTarget
 from diffuse_tui.widgets.paint import Painter
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class _FirstCell(Text):
     place = 0
 
 
-class ReplicaTable(DataTable[Text]):
+class ReplicaTable(PageTarget, DataTable[Text]):
     """One row per node."""
 
     BORDER_TITLE = "Replicas"

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.events import Key
 from textual.widgets import DataTable
 from tui_driver import (
     NARROW,
@@ -136,17 +137,77 @@ async def test_pages_at_80_by_24() -> None:
     there = Node()
     async with running(there, NARROW) as pilot:
         await ready(pilot, there)
-        assert "Replicas" in screen_text(pilot)
+        assert "Replicas" not in screen_text(pilot)
+        assert "Chat ─" in screen_text(pilot)
+        await pilot.press("f2")
+        await shown(pilot, "Replicas ─")
         assert "Chat ─" not in screen_text(pilot)
         await pilot.press("c")
         await shown(pilot, "Chat ─")
-        assert "Replicas" not in screen_text(pilot)
         await pilot.press("c")
         assert pilot.app.query_one(Prompt).text == "c"
         await pilot.press("f4")
         await shown(pilot, "This machine ─")
         await pilot.press("n")
         await shown(pilot, "Replicas ─")
+
+
+@pytest.mark.parametrize("size", [NARROW, (40, 12), WIDE])
+async def test_what_is_typed_at_once_is_a_question(size: tuple[int, int]) -> None:
+    there = Node()
+    async with running(there, size) as pilot:
+        await pilot.press("q")
+        there.first.show(served())
+        await until(pilot, lambda: pilot.app.query_one(Banner).facts.view is not None)
+        await pilot.press("e", "m", "question_mark", "q")
+        assert pilot.app.query_one(Prompt).text == "qem?q"
+        assert "Chat" in screen_text(pilot)
+
+
+@pytest.mark.parametrize("open_chat", [False, True])
+async def test_without_an_answering_model_the_network_opens_unless_chat_was_asked_for(
+    open_chat: bool,
+) -> None:
+    there = Node()
+    async with running(there, NARROW, open_chat=open_chat) as pilot:
+        there.first.show(network(node(1, (0, 10))))
+        await shown(pilot, "○ Incomplete")
+        await shown(pilot, "Chat ─" if open_chat else "Replicas ─")
+        assert isinstance(pilot.app.focused, Prompt if open_chat else ReplicaTable)
+        # A page that is in use is never taken away.
+        there.first.show(served())
+        await shown(pilot, "◐ Fragile")
+        await shown(pilot, "Chat ─" if open_chat else "Replicas ─")
+
+
+@pytest.mark.parametrize(
+    ("keys", "page"), [("ec", "chat"), ("ecec", "chat"), ("nce", "machine"), ("cn", "network")]
+)
+async def test_page_and_focus_agree_after_a_burst_of_keys(keys: str, page: str) -> None:
+    there = Node()
+    async with running(there, NARROW) as pilot:
+        await ready(pilot, there)
+        await pilot.press("escape")
+        screen = pilot.app.screen
+        for key in keys:
+            # As the driver does: all of them are there before the first is worked off.
+            pilot.app.post_message(Key(key, key))
+        await until(pilot, lambda: screen.has_class(f"-page-{page}"))
+        await pilot.pause()
+        target = {"chat": Prompt, "machine": EventLog, "network": ReplicaTable}[page]
+        assert isinstance(pilot.app.focused, target)
+        assert pilot.app.focused.has_focus
+        assert screen.has_class(f"-page-{page}")
+
+
+@pytest.mark.parametrize("size", [NARROW, (40, 12)])
+async def test_the_footer_names_keys_that_work_in_the_prompt(size: tuple[int, int]) -> None:
+    there = Node()
+    async with running(there, size) as pilot:
+        await ready(pilot, there) if size == NARROW else None
+        await shown(pilot, "F1 Help F2 Network F3 Chat F4 Machine")
+        assert isinstance(pilot.app.focused, Prompt)
+        assert ("F5 Model ^Q Quit" in screen_text(pilot)) == (size == NARROW)
 
 
 async def test_resizing_keeps_what_is_in_use() -> None:
@@ -189,6 +250,7 @@ async def test_the_map_scrolls_between_ruler_and_counts() -> None:
         hosts = [node(n, (0, 30)) for n in range(50)]
         there.first.show(network(*hosts))
         await shown(pilot, "Robust")
+        await pilot.press("f2")
         map_ = pilot.app.query_one(CoverageMap)
         map_.focus()
         await pilot.press("end")
@@ -268,6 +330,14 @@ async def test_leaving_detaches_and_ctrl_c_asks_once() -> None:
     assert pilot.app.return_code == 130
 
 
+async def test_ctrl_q_quits_at_once() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        await pilot.press("ctrl+q")
+    assert pilot.app.return_code == 0
+
+
 async def test_q_quits_outside_the_prompt_only() -> None:
     there = Node()
     async with running(there) as pilot:
@@ -275,4 +345,7 @@ async def test_q_quits_outside_the_prompt_only() -> None:
         await pilot.press("q")
         assert pilot.app.query_one(Prompt).text == "q"
         await pilot.press("escape", "q")
+        await shown(pilot, "Press q again to quit")
+        assert pilot.app.return_code is None
+        await pilot.press("q")
     assert pilot.app.return_code == 0
