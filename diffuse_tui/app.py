@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Waits between attempts to attach; the last one repeats."""
+
+HARD_EXIT_S = 4.0
+"""After a signal: longer than leaving in order ever takes."""
 
 CLOSE_S = 1.5
 """How long leaving may wait for the node to hear of it."""
@@ -91,7 +95,17 @@ class DiffuseApp(App[None]):
             # Not on Windows, not outside the main thread: there the default must do.
             with suppress(NotImplementedError, RuntimeError, ValueError):
                 if number is not None:
-                    loop.add_signal_handler(number, self._leave, code)
+                    loop.add_signal_handler(number, self._leave_soon, code)
+
+    def _leave_soon(self, code: int) -> None:
+        """Leave in order; and without it when a flood of keys keeps the order from coming."""
+        self._leave(code)
+        asyncio.get_running_loop().call_later(HARD_EXIT_S, self._leave_now, code)
+
+    def _leave_now(self, code: int) -> None:
+        if self._driver is not None:
+            self._driver.stop_application_mode()
+        os._exit(code)
 
     def _leave(self, code: int) -> None:
         self.exit(return_code=code)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _NEW_LINE = ("alt+enter", "shift+enter", "ctrl+j")
 MAX_RECALLED = 100
+MAX_TYPED = 8192
+"""Characters after which single keys are ignored."""
 
 
 class Prompt(PageTarget, TextArea):
@@ -53,6 +55,11 @@ class Prompt(PageTarget, TextArea):
             event.stop()
             event.prevent_default()
             self.action_submit()
+        elif event.is_printable and len(self.text) >= MAX_TYPED:
+            # Nobody types that much: it is a paste that comes as keys, and each costs more than
+            # the one before. What comes as a real paste is not touched.
+            event.stop()
+            event.prevent_default()
         elif event.key in _NEW_LINE:
             event.stop()
             event.prevent_default()
