@@ -76,6 +76,7 @@ class DiffuseApp(App[None]):
         self._retry = tuple(retry)
         self._retry_now = asyncio.Event()
         self._attachment: Attachment | None = None
+        self._hard_exit: asyncio.TimerHandle | None = None
         self._generation: Worker[None] | None = None
         self._asked = ""
         self.title = title
@@ -100,7 +101,9 @@ class DiffuseApp(App[None]):
     def _leave_soon(self, code: int) -> None:
         """Leave in order; and without it when a flood of keys keeps the order from coming."""
         self._leave(code)
-        asyncio.get_running_loop().call_later(HARD_EXIT_S, self._leave_now, code)
+        if self._hard_exit is None:
+            loop = asyncio.get_running_loop()
+            self._hard_exit = loop.call_later(HARD_EXIT_S, self._leave_now, code)
 
     def _leave_now(self, code: int) -> None:
         if self._driver is not None:
@@ -116,6 +119,8 @@ class DiffuseApp(App[None]):
 
     async def on_unmount(self) -> None:
         """Detach, within bounds; whoever started the app takes signals again."""
+        if self._hard_exit is not None:
+            self._hard_exit.cancel()
         await self._let_go()
         loop = asyncio.get_running_loop()
         for name in _SIGNALS:
