@@ -181,7 +181,8 @@ async def test_without_an_answering_model_the_network_opens_unless_chat_was_aske
 
 
 @pytest.mark.parametrize(
-    ("keys", "page"), [("ec", "chat"), ("ecec", "chat"), ("nce", "machine"), ("cn", "network")]
+    ("keys", "page"),
+    [("ec", "chat"), ("ecec", "chat"), ("cne", "chat"), ("ne", "machine"), ("en", "network")],
 )
 async def test_page_and_focus_agree_after_a_burst_of_keys(keys: str, page: str) -> None:
     there = Node()
