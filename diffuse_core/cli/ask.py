@@ -22,7 +22,6 @@ from diffuse_core.cli.terminal import quiet_keys
 from diffuse_core.errors import DiffuseError, ModelUnknown, UsageError
 
 if TYPE_CHECKING:
-
     from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest
     from diffuse_core.services.client import ClientService
 
