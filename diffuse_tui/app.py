@@ -201,7 +201,7 @@ class DiffuseApp(App[None]):
 
     async def _stream(self, ask: ChatPane.Ask) -> None:
         if self._attachment is None:
-            why = "the app is not connected to its node; it keeps trying"
+            why = "the app is not attached to its node; it keeps trying"
             ask.pane.post_message(ChatPane.Arrived(ask.number, Failed(why, 5)))
             return
         events = self._attachment.generate(ask.request)

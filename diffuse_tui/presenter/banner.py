@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.spans import Line, Span
-from diffuse_tui.presenter.standing import absence, standing
+from diffuse_tui.presenter.standing import absence, alone, standing
 from diffuse_tui.presenter.text import clean_line, shorten
 
 if TYPE_CHECKING:
@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from diffuse_tui.presenter.spans import Tone
     from diffuse_tui.presenter.standing import Standing
 
-LinkState = Literal["connecting", "connected", "stalled", "disconnected"]
+LinkState = Literal["connecting", "attached", "stalled", "disconnected"]
 
 _LINK: dict[LinkState, tuple[str, Tone]] = {
     "connecting": ("◌", "dim"),
-    "connected": ("●", "good"),
+    "attached": ("●", "good"),
     "stalled": ("◐", "warning"),
     "disconnected": ("✖", "bad"),
 }
 
 
 class Link(NamedTuple):
-    """The app's tie to its node. `reason` says why it is not connected and what happens next."""
+    """The app's tie to its node, whatever that node reaches in turn.
+
+    `reason` says why it is not attached and what happens next.
+    """
 
     state: LinkState
     reason: str = ""
@@ -35,8 +38,11 @@ def title_line(
     title: str, model: ModelView | None, view: NetworkView | None, link: Link, width: int
 ) -> Line:
     """Product, model, number of nodes on the left; the link's state on the right."""
+    word: str = link.state
     glyph, tone = _LINK[link.state]
-    right = f"{glyph} {link.state} "
+    if link.state == "attached" and view is not None and alone(view):
+        glyph, word, tone = "◌", "alone", "warning"
+    right = f"{glyph} {word} "
     left: list[Span] = [Span(f" {clean_line(title, 40)} ", "strong")]
     room = width - len(left[0].text) - len(right)
     if model is not None:
@@ -72,7 +78,7 @@ def state_line(
         tone: Tone = "bad" if link.state == "disconnected" else "warning"
         glyph = "✖" if tone == "bad" else "◐"
         return _sentence(glyph, link.state.capitalize(), link.reason, tone, width), tone
-    shown: Standing = absence(wanted)
+    shown: Standing = absence(wanted, view)
     if model is not None:
         shown = standing(model, view.nodes if view else ())
     return _sentence(shown.glyph, shown.word, shown.detail, shown.tone, width), shown.tone

@@ -70,6 +70,16 @@ def opened_line(route: Sequence[RouteStep], prompt_tokens: int) -> Line:
     )
 
 
+def brief_line(done: Finished) -> Line:
+    """`8 tok · 0.4 s · 25/s`, then how it was cut short and how many events there were."""
+    why = {"stop": "", "length": " · cut", "cancelled": " · stopped"}[done.finish_reason]
+    events = f" · ▲ {len(done.events)}" if done.events else ""
+    rate = done.timings.tokens_per_s
+    speed = f"{rate:.0f}/s" if rate >= 0.5 else NOTHING
+    figures = f"{done.usage.completion_tokens} tok · {done.timings.total_s:.1f} s · {speed}"
+    return (Span(f"{figures}{why}", "dim"), Span(events, "warning"))
+
+
 def finished_lines(done: Finished, left_out: int) -> tuple[Line, ...]:
     """Route, time to first token and rate after an answer; then what happened on the way."""
     why = {

@@ -26,7 +26,7 @@ def rate_text(per_second: float) -> str:
 
 def speed_text(tokens_per_s: float) -> str:
     """Tokens per second without the unit; a dash when idle."""
-    if tokens_per_s <= 0:
+    if tokens_per_s < 0.05:  # What would read as 0.0.
         return NOTHING
     return f"{tokens_per_s:.1f}" if tokens_per_s < 1000 else f"{tokens_per_s:.0f}"
 

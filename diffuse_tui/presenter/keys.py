@@ -24,6 +24,10 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     (
+        "Network",
+        (("Enter", "all that is known of the node under the cursor"),),
+    ),
+    (
         "Chat",
         (
             ("Enter", "send; while an answer runs, one question waits"),
@@ -45,7 +49,7 @@ _SHAPES: tuple[tuple[str, Tone, str], ...] = (
     ("?", "warning", "the host does not answer just now"),
     ("░", "bad", "nobody holds them: the model cannot answer"),
     ("E H", "good", "embedding and head, at the model's ends"),
-    ("*", "mine", "this machine"),
+    ("*", "mine", "this node"),
 )
 _WORDS: tuple[tuple[str, Tone, str, str], ...] = (
     ("●", "good", "Robust", "every layer has at least the target number of holders"),

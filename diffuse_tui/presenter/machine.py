@@ -25,15 +25,15 @@ _LABEL = 9
 _BAR = 12
 
 
-def machine_lines(telemetry: Telemetry | None, width: int) -> tuple[Line, ...]:
-    """Six lines for `width` cells; one that says so when there is nothing to show."""
+def machine_lines(telemetry: Telemetry | None, width: int, rows: int = 6) -> tuple[Line, ...]:
+    """At most `rows` lines for `width` cells; one that says so when there is nothing to show."""
     if telemetry is None:
         return ((Span(" no figures from this machine yet", "dim"),),)
     gauge = _BAR if width >= 40 else 6
     used = telemetry.memory_total - telemetry.memory_available
     memory = f"{size_text(used)} of {size_text(telemetry.memory_total)}"
     node = f"{size_text(telemetry.process_rss)} · up {duration_text(telemetry.uptime_s)}"
-    return (
+    lines = (
         _gauge(
             "CPU",
             percent(telemetry.cpu_percent, 100),
@@ -50,11 +50,14 @@ def machine_lines(telemetry: Telemetry | None, width: int) -> tuple[Line, ...]:
             f"  {speed_text(telemetry.tokens_per_s)} tok/s",
         ),
     )
+    # The device and the KV are the least of it where there is little room.
+    return lines if rows >= len(lines) else tuple(lines[i] for i in (0, 1, 3, 5, 4, 2)[:rows])
 
 
 def _held(telemetry: Telemetry) -> tuple[str, Tone]:
     if telemetry.slice is None:
-        return clean_line(telemetry.stage) or "nothing: this node holds no slice", "dim"
+        stage = clean_line(telemetry.stage).removeprefix("holds ")
+        return stage or "no slice", "dim"
     name = clean_line(telemetry.model or "", 40)
     stage = f" · {clean_line(telemetry.stage, 40)}" if telemetry.stage else ""
     weights = f" · {size_text(telemetry.weight_bytes)}" if telemetry.weight_bytes else ""

@@ -87,8 +87,15 @@ def holds(node: NodeView, model: ModelView) -> bool:
     )
 
 
-def absence(wanted: str | None) -> Standing:
-    """What to say when there is no model to show."""
+def alone(view: NetworkView) -> bool:
+    """Whether the node that is looking sees no other node that lives."""
+    return all(node.me or node.liveness == "dead" for node in view.nodes)
+
+
+def absence(wanted: str | None, view: NetworkView | None = None) -> Standing:
+    """What to say when there is no model to show, in `view` when there is one."""
+    if view is not None and alone(view):
+        return Standing("◌", "Alone", "no other node reached yet; see Events", "warning")
     if wanted:
         name = clean_line(wanted, 60)
         return Standing("○", "Waiting", f"no host on this network holds {name} yet", "bad")
@@ -97,11 +104,11 @@ def absence(wanted: str | None) -> Standing:
     )
 
 
-def refusal(model: ModelView | None, nodes: Sequence[NodeView], wanted: str | None) -> str | None:
+def refusal(model: ModelView | None, view: NetworkView, wanted: str | None) -> str | None:
     """Why no question can be asked now, naming the missing ranges; None when one can."""
     if model is not None and model.servable:
         return None
-    state = absence(wanted) if model is None else standing(model, nodes)
+    state = absence(wanted, view) if model is None else standing(model, view.nodes)
     if model is not None and model.state != "Incomplete":
         return "its hosts are still loading; nothing to do but wait a moment"
     return state.detail

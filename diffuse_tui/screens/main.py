@@ -33,6 +33,9 @@ _PAGES: dict[Page, str] = {"network": "#network", "chat": "#chat", "machine": "#
 
 MIN_WIDTH, MIN_HEIGHT = 40, 12
 WIDE, TALL = 110, 28
+LOW = 16
+"""Below as many rows, frames and what is said around an answer would leave no room for it."""
+
 STALL_S = 6.0
 
 
@@ -93,7 +96,7 @@ class MainScreen(Screen[None]):
         if self._stall is not None:
             self._stall.stop()
         self._stall = self.set_timer(STALL_S, self._stalled)
-        self._facts = self._facts._replace(view=message.view, link=Link("connected"))
+        self._facts = self._facts._replace(view=message.view, link=Link("attached"))
         self._draw()
         self._opened()
         self.query_one(MachinePanel).show_telemetry(message.telemetry)
@@ -124,13 +127,13 @@ class MainScreen(Screen[None]):
     def _draw(self) -> None:
         facts = self._facts
         model: ModelView | None = None
-        why: str | None = "the app is not connected to its node"
+        why: str | None = "the app is not attached to its node"
         if facts.view is not None:
             model = choose(facts.view, facts.wanted, self._chosen)
             self.query_one(CoverageMap).show_model(model, facts.view.nodes)
             self.query_one(ReplicaTable).show_view(facts.view, model)
-            if facts.link.state in ("connected", "stalled"):
-                why = refusal(model, facts.view.nodes, facts.wanted)
+            if facts.link.state in ("attached", "stalled"):
+                why = refusal(model, facts.view, facts.wanted)
         self._facts = facts._replace(model=model)
         self.query_one(Banner).facts = self._facts
         self._why = why
@@ -145,6 +148,7 @@ class MainScreen(Screen[None]):
         """Say so when nothing sensible fits any more."""
         small = event.size.width < MIN_WIDTH or event.size.height < MIN_HEIGHT
         self.set_class(small, "-too-small")
+        self.set_class(event.size.height < LOW, "-low")
         if small:
             self.query_one("#too-small", Static).update(
                 f"Diffuse needs {MIN_WIDTH} x {MIN_HEIGHT} cells;\n"
@@ -205,6 +209,16 @@ class MainScreen(Screen[None]):
             return
         current = self._facts.model.fingerprint if self._facts.model else None
         self.app.push_screen(ModelScreen(view, current), self._picked)
+
+    def on_data_table_row_selected(self, message: ReplicaTable.RowSelected) -> None:
+        """Tell all that is known of the node under the cursor."""
+        from diffuse_tui.screens.node import NodeScreen
+
+        message.stop()
+        nodes = self._facts.view.nodes if self._facts.view else ()
+        for node in nodes:
+            if node.node == message.row_key.value:
+                self.app.push_screen(NodeScreen(node))
 
     def _picked(self, fingerprint: str | None) -> None:
         if fingerprint is not None:

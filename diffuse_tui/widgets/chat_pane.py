@@ -20,6 +20,7 @@ from diffuse_core.domain.view import (
 from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
     Turn,
+    brief_line,
     context,
     finished_lines,
     opened_line,
@@ -91,6 +92,7 @@ class ChatPane(Vertical):
         self._stopping = False
         self._settled = True
         self._queued: str | None = None
+        self._typing = True
 
     def compose(self) -> ComposeResult:
         """Conversation, a line for notes, the prompt."""
@@ -116,6 +118,20 @@ class ChatPane(Vertical):
             return
         self._model, self._refusal = model, refusal
         if not self.busy:
+            self._say()
+
+    def on_descendant_focus(self) -> None:
+        """What Enter and letters do depends on where the focus is."""
+        self._notice_focus()
+
+    def on_descendant_blur(self) -> None:
+        """The prompt may have been left."""
+        self._notice_focus()
+
+    def _notice_focus(self) -> None:
+        typing = isinstance(self.screen.focused, Prompt)
+        if typing != self._typing:
+            self._typing = typing
             self._say()
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
@@ -168,12 +184,12 @@ class ChatPane(Vertical):
             return
         match message.event:
             case RouteChosen(route=route, prompt_tokens=tokens):
-                turn.note([opened_line(route, tokens)])
+                turn.note([opened_line(route, tokens)], passing=True)
             case TextDelta(text=text):
                 turn.add(text)
             case Finished() as done:
                 self._settled = True
-                turn.finish(finished_lines(done, self._left_out))
+                turn.finish(finished_lines(done, self._left_out), brief_line(done))
                 self._turns.append(Turn(turn.question, turn.answer))
             case Failed(message=why):
                 self._fail(turn, why)
@@ -240,7 +256,9 @@ class ChatPane(Vertical):
         """Show a note; without one, the state of the chat."""
         if text is None:
             text, tone = self._state()
-        self.query_one("#note", Static).update(content([(Span(clean_line(text), tone),)]))
+        note = self.query_one("#note", Static)
+        note.update(content([(Span(clean_line(text), tone),)]))
+        note.set_class(tone == "dim", "hint")
 
     def _state(self) -> tuple[str, Tone]:
         if self._stopping and self.busy:
@@ -251,4 +269,6 @@ class ChatPane(Vertical):
             return "answering · Esc stops", "accent"
         if self._refusal is not None:
             return f"cannot answer yet: {self._refusal}", "warning"
+        if not self._typing:
+            return "c or F3 to type again · letters are commands · F1 lists them", "dim"
         return "Enter sends · Alt+Enter new line · ↑ recalls", "dim"

@@ -34,5 +34,5 @@ class MachinePanel(Widget):
     def render_line(self, y: int) -> Strip:
         """Draw one line."""
         width = self.size.width
-        lines = machine_lines(self._telemetry, width)
+        lines = machine_lines(self._telemetry, width, self.size.height)
         return self._painter.strip(lines[y] if y < len(lines) else (), width)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.widgets import DataTable
 
+from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
 from diffuse_tui.widgets.focus import PageTarget
 from diffuse_tui.widgets.paint import Painter
@@ -53,7 +54,7 @@ class ReplicaTable(PageTarget, DataTable[Text]):
         if keys != self._order:
             self._arrange(keys, current)
         hosts = sum(1 for node in view.nodes if node.role == "host")
-        self.border_subtitle = f"{hosts} hosts · {len(view.nodes)} nodes"
+        self.border_subtitle = f"{counted(hosts, 'host')} · {counted(len(view.nodes), 'node')}"
 
     def _under_cursor(self) -> str | None:
         row = self.cursor_row

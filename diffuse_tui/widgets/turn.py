@@ -37,6 +37,7 @@ class TurnView(Vertical):
         self._cutter = BlockCutter()
         self._tail = Static(Content("waiting for the first token…"), classes="tail waiting")
         self._foot = Static("", classes="foot", markup=False)
+        self._brief = Static("", classes="foot brief", markup=False)
         self._timer: Timer | None = None
 
     @property
@@ -49,6 +50,7 @@ class TurnView(Vertical):
         yield Static(Content(clean(self.question)), classes="question")
         yield self._tail
         yield self._foot
+        yield self._brief
 
     def add(self, text: str) -> None:
         """Take more text; the screen follows a few times a second."""
@@ -61,15 +63,19 @@ class TurnView(Vertical):
         if self._timer is None:
             self._timer = self.set_timer(_REFRESH_S, self._show_tail)
 
-    def note(self, lines: Iterable[Line]) -> None:
-        """Say something under the answer."""
+    def note(self, lines: Iterable[Line], *, passing: bool = False) -> None:
+        """Say something under the answer; where rows are few, nothing that is only `passing`."""
         self._foot.update(content(lines))
-        self._foot.display = True
+        self._foot.add_class("said")
+        self._foot.set_class(passing, "long")
 
-    def finish(self, lines: Iterable[Line]) -> None:
-        """The answer is complete: settle what is left."""
+    def finish(self, lines: Iterable[Line], brief: Line | None = None) -> None:
+        """The answer is complete: settle what is left. `brief` stands in where rows are few."""
         self._settle()
-        self.note(lines)
+        self.note(lines, passing=brief is not None)
+        if brief is not None:
+            self._brief.update(content([brief]))
+            self._brief.add_class("said")
 
     def fail(self, message: str) -> None:
         """Show why there is no answer, or no more of it."""

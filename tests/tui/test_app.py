@@ -40,7 +40,7 @@ async def test_the_first_update_paints_everything() -> None:
         )
         await shown(pilot, "○ Incomplete: layers 10:20 of 30 are held by no live node")
         text = screen_text(pilot)
-        assert "● connected" in text
+        assert "● attached" in text
         assert "!! gap !!" in text
         assert "*00000001" in text
         assert "4.0 GiB of 8.0 GiB" in text
@@ -57,7 +57,7 @@ async def test_a_lost_node_is_told_and_attached_again() -> None:
         await until(pilot, lambda: len(there.attachments) == 2)
         assert fake.closed
         there.attachments[1].show(served())
-        await shown(pilot, "● connected")
+        await shown(pilot, "● attached")
 
 
 async def test_an_unreachable_node_is_told_with_its_reason() -> None:
@@ -67,7 +67,7 @@ async def test_an_unreachable_node_is_told_with_its_reason() -> None:
         await shown(
             pilot, "✖ Disconnected: nobody at [127.0.0.1:9440]; start one · retrying in 60 s"
         )
-        assert "cannot answer yet: the app is not connected" in screen_text(pilot)
+        assert "cannot answer yet: the app is not attached" in screen_text(pilot)
         app.query_one(ReplicaTable).focus()
         await pilot.press("r")
         await until(pilot, lambda: len(there.attachments) == 1)
@@ -94,7 +94,7 @@ async def test_a_silent_node_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         there.first.show(served())
         await shown(pilot, "◐ Stalled: no word from the node")
         there.first.show(served())
-        await shown(pilot, "● connected")
+        await shown(pilot, "● attached")
 
 
 async def test_nodes_that_left_leave_the_table() -> None:
@@ -115,7 +115,7 @@ async def test_asking_while_disconnected_fails_with_a_reason() -> None:
         await app._let_go()
         app.query_one(Prompt).insert("Hello")
         await pilot.press("enter")
-        await shown(pilot, "✖ the app is not connected to its node")
+        await shown(pilot, "✖ the app is not attached to its node")
         assert app.query_one(Prompt).text == "Hello"
 
 
@@ -209,6 +209,43 @@ async def test_the_footer_names_keys_that_work_in_the_prompt(size: tuple[int, in
         await shown(pilot, "F1 Help F2 Network F3 Chat F4 Machine")
         assert isinstance(pilot.app.focused, Prompt)
         assert ("F5 Model ^Q Quit" in screen_text(pilot)) == (size == NARROW)
+
+
+async def test_every_page_tells_something_at_40_by_12() -> None:
+    there = Node()
+    async with running(there, (40, 12)) as pilot:
+        there.first.show(served(), *(Event(0.0, "info", f"event {n}") for n in range(9)))
+        await pilot.press("f2")
+        await shown(pilot, "*00000001  E█")
+        await shown(pilot, " 00000002")
+        await shown(pilot, " holders")
+        assert "● ready" in screen_text(pilot)
+        await pilot.press("f4")
+        await shown(pilot, "event 8")
+        await shown(pilot, "event 7")
+        assert "traffic" in screen_text(pilot)
+
+
+async def test_enter_on_a_replica_tells_all_about_it() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        await pilot.press("f2", "down", "enter")
+        await shown(pilot, "Node 00000002")
+        assert "00000002" + "0" * 56 in screen_text(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+        assert isinstance(pilot.app.focused, ReplicaTable)
+
+
+async def test_a_node_alone_is_not_called_connected() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        there.first.show(network(node(1, me=True)))
+        await shown(pilot, "◌ Alone: no other node reached yet; see Events")
+        assert pilot.app.query_one(Banner).has_class("-warning")
+        assert "1 host · 1 node" in screen_text(pilot)
+        assert "attached" not in screen_text(pilot)
 
 
 async def test_resizing_keeps_what_is_in_use() -> None:

@@ -11,7 +11,7 @@ from tui_driver import (
     shown,
     until,
 )
-from tui_fakes import Node, finished, network, node
+from tui_fakes import Node, finished, network, node, served
 
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Failed, RouteChosen, RouteStep, TextDelta
@@ -211,3 +211,42 @@ async def test_a_new_conversation_and_copying() -> None:
         await pilot.press("ctrl+n")
         await ask(pilot, fake, "two")
         assert len(fake.generations[1].request.messages) == 1
+
+
+async def test_the_answer_is_seen_at_40_by_12() -> None:
+    there = Node()
+    async with running(there, (40, 12)) as pilot:
+        there.first.show(served())
+        await shown(pilot, "Fragile")
+        await ask(pilot, there.first, "Capital of France?")
+        events = there.first.generations[0].events
+        events.put_nowait(RouteChosen((RouteStep("01" * 32, Slice(0, 30)),), 7))
+        events.put_nowait(TextDelta("The capital of France is Paris, a city on the Seine."))
+        await shown(pilot, "the Seine.▍")
+        assert "prompt tokens" not in screen_text(pilot)
+        events.put_nowait(finished())
+        events.put_nowait(None)
+        await until(pilot, idle(pilot))
+        await shown(pilot, "3 tok · 1.0 s · 12/s")
+        text = screen_text(pilot)
+        assert "Capital of France?" in text
+        assert "The capital of France is Paris" in text
+        assert "via" not in text
+        assert "Enter sends ·" not in text
+        # What went wrong is always told.
+        await ask(pilot, there.first, "And?")
+        there.first.generations[1].events.put_nowait(Failed("layers were lost", 7))
+        there.first.generations[1].events.put_nowait(None)
+        await shown(pilot, "✖ layers were lost")
+
+
+async def test_the_hint_follows_the_focus() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        await shown(pilot, "Enter sends · Alt+Enter")
+        await pilot.press("escape")
+        await shown(pilot, "c or F3 to type again")
+        assert "Enter sends · Alt+Enter" not in screen_text(pilot)
+        await pilot.press("c")
+        await shown(pilot, "Enter sends · Alt+Enter")

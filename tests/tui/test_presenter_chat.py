@@ -10,6 +10,7 @@ from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
     MAX_MESSAGES,
     Turn,
+    brief_line,
     context,
     finished_lines,
     opened_line,
@@ -49,6 +50,12 @@ def test_what_is_said_about_an_answer() -> None:
     assert plain(finished_lines(finished("length"), 0)[0]).endswith("cut off at the token limit")
     assert plain(finished_lines(finished("cancelled"), 0)[0]).endswith("stopped")
     assert plain(finished_lines(finished(), 2)[-1]) == "▲ the oldest 2 turns did not fit"
+
+
+def test_what_is_said_where_there_is_little_room() -> None:
+    assert plain(brief_line(finished())) == "3 tok · 1.0 s · 12/s"
+    assert plain(brief_line(finished("length", ("x", "y")))) == "3 tok · 1.0 s · 12/s · cut · ▲ 2"
+    assert len(plain(brief_line(finished("cancelled", ("x",))))) < 38
 
 
 def test_routes() -> None:

@@ -10,6 +10,7 @@ from diffuse_tui.presenter import figures
 from diffuse_tui.presenter.events import event_line, wrapped_event
 from diffuse_tui.presenter.keys import KEYS, help_lines
 from diffuse_tui.presenter.machine import machine_lines
+from diffuse_tui.presenter.node_detail import node_lines
 from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
 from diffuse_tui.presenter.spans import Span, merged, plain
 from diffuse_tui.presenter.text import clean, clean_line, shorten
@@ -31,7 +32,7 @@ def test_sizes(value: float, text: str) -> None:
 
 def test_other_figures() -> None:
     assert figures.rate_text(2048) == "2.0 KiB/s"
-    assert [figures.speed_text(v) for v in (0, 31.44, 1234.5)] == ["—", "31.4", "1234"]
+    assert [figures.speed_text(v) for v in (0, 0.04, 31.44, 1e3)] == ["—", "—", "31.4", "1000"]
     assert [figures.duration_text(v) for v in (-3, 59, 60, 185, 7800, 90_000, 86400)] == [
         "0 s",
         "59 s",
@@ -108,7 +109,7 @@ def test_this_machine() -> None:
     assert idle[0] == " CPU     ━─────────── 10 % of 2 cores"
     assert idle[1] == " memory  ━━━━━━────── 4.0 GiB of 8.0 GiB"
     assert idle[2] == " device  cpu · node 256 MiB · up 1 min 15 s"
-    assert idle[3] == " holds   nothing: this node holds no slice"
+    assert idle[3] == " holds   no slice"
     assert idle[4] == " KV      —"
     busy = msgspec.structs.replace(
         TELEMETRY,
@@ -132,8 +133,51 @@ def test_this_machine() -> None:
     assert lines[5].split() == ["traffic", "↓", "10", "B/s", "↑", "0", "B/s", "3.0", "tok/s"]
     loading = msgspec.structs.replace(TELEMETRY, stage="loading 40 %")
     assert plain(machine_lines(loading, 60)[3]) == " holds   loading 40 %"
+    lazy = msgspec.structs.replace(TELEMETRY, stage="holds no slice")
+    assert plain(machine_lines(lazy, 60)[3]) == " holds   no slice"
+    few = [plain(line).split()[0] for line in machine_lines(busy, 30, 4)]
+    assert few == ["CPU", "memory", "holds", "traffic"]
     bare = msgspec.structs.replace(TELEMETRY, slice=Slice(0, 1))
     assert plain(machine_lines(bare, 60)[3]) == " holds   0:1 of "
+
+
+def test_a_node_in_full() -> None:
+    def facts(shown: NodeView) -> dict[str, str]:
+        return {line[0].text.strip(): line[1].text for line in node_lines(shown)}
+
+    busy = facts(
+        node(
+            2,
+            (15, 30),
+            addresses=("10.0.0.2:9440", "a\x1b[2J:1"),
+            capacity=3 * 2**30,
+            kv_used=1,
+            kv_budget=4,
+            sessions=1,
+            rtt_s=0.25,
+            tokens_per_s=9.5,
+            last_seen_s=70,
+        )
+    )
+    assert busy == {
+        "id": "00000002" + "0" * 56,
+        "role": "host · alive",
+        "version": "0.1.0",
+        "address": "10.0.0.2:9440, a␛[2J:1",
+        "holds": f"layers 15:30 of {MODEL} · fp32 · ready",
+        "capacity": "3.0 GiB",
+        "KV": "1 B of 4 B (25 %) · 1 session",
+        "speed": "9.5 tokens/s",
+        "trip": "250 ms",
+        "seen": "1 min ago",
+    }
+    bare = facts(node(1, me=True, role="client"))
+    assert bare["role"] == "client · this node · alive"
+    assert bare["holds"] == "no slice"
+    assert bare["capacity"] == bare["KV"] == "—"
+    assert "trip" not in bare
+    many = facts(node(1, addresses=tuple(f"h:{n}" for n in range(20))))
+    assert many["address"].endswith("h:7, and 12 more")
 
 
 def test_events_have_time_shape_and_words_kept_whole() -> None:

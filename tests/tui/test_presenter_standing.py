@@ -82,12 +82,12 @@ def test_no_model_says_what_to_do() -> None:
 
 def test_refusals_name_the_missing_ranges() -> None:
     view = served()
-    assert refusal(view.models[0], view.nodes, None) is None
+    assert refusal(view.models[0], view, None) is None
     broken = network(node(1, (0, 10)))
-    assert "layers 10:30 of 30" in refusal(broken.models[0], broken.nodes, None)
-    assert "no host" in refusal(None, (), "x")
+    assert "layers 10:30 of 30" in refusal(broken.models[0], broken, None)
+    assert "no host" in refusal(None, network(node(1)), "x")
     odd = model(view.nodes, servable=False)
-    assert "loading" in refusal(odd, view.nodes, None)
+    assert "loading" in refusal(odd, view, None)
 
 
 def test_the_model_shown_is_the_chosen_then_the_wanted_then_the_servable() -> None:
@@ -110,11 +110,27 @@ def test_the_picker_shows_name_and_state() -> None:
     assert plain(second) == "◐ Fragile: every layer has only one holder"
 
 
+def test_a_node_that_reached_no_other_says_so_and_is_not_green() -> None:
+    gone = node(2, liveness="dead")
+    for view in (network(node(1, me=True)), network(node(1, me=True), gone)):
+        assert plain(title_line("Diffuse", None, view, Link("attached"), 80)).endswith("◌ alone ")
+        line, tone = state_line(None, view, Link("attached"), None, 80)
+        assert plain(line) == " ◌ Alone: no other node reached yet; see Events"
+        assert tone == "warning"
+        assert "no other node" in refusal(None, view, "wanted")
+    # With a whole model of its own it can answer, and the sentence is about that.
+    lone = network(node(1, (0, 30), me=True))
+    line, _ = state_line(lone.models[0], lone, Link("attached"), None, 80)
+    assert plain(line).startswith(" ◐ Fragile")
+    assert plain(title_line("D", lone.models[0], lone, Link("attached"), 80)).endswith("◌ alone ")
+    assert absence(None, network(node(1, me=True), node(2))).word == "No model"
+
+
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_the_title_fits_and_keeps_the_link_state(width: int) -> None:
     view = served()
-    line = plain(title_line("Diffuse", view.models[0], view, Link("connected"), width))
-    assert line.endswith("● connected ")
+    line = plain(title_line("Diffuse", view.models[0], view, Link("attached"), width))
+    assert line.endswith("● attached ")
     assert len(line) <= max(width, 32)
     if width >= 80:
         assert f"{MODEL} 30 layers · fp32 · 2 nodes" in line
@@ -125,7 +141,7 @@ def test_the_title_tells_of_more_models() -> None:
     base = served()
     other = msgspec.structs.replace(base.models[0], id="other")
     view = msgspec.structs.replace(base, models=(base.models[0], other))
-    line = title_line("Diffuse", view.models[0], view, Link("connected"), 100)
+    line = title_line("Diffuse", view.models[0], view, Link("attached"), 100)
     assert "m: 2 models" in plain(line)
 
 
@@ -143,8 +159,8 @@ def test_the_state_line_tells_of_the_link_first() -> None:
     assert text(Link("connecting"), None, None, None).startswith(" ◌ Connecting: waiting")
     assert text(Link("disconnected", "gone · retrying")) == " ✖ Disconnected: gone · retrying"
     assert text(Link("stalled", "silent")) == " ◐ Stalled: silent"
-    assert text(Link("connected")).startswith(" ◐ Fragile:")
-    assert text(Link("connected"), None).startswith(" ◐ Fragile:")
+    assert text(Link("attached")).startswith(" ◐ Fragile:")
+    assert text(Link("attached"), None).startswith(" ◐ Fragile:")
     assert text(Link("connecting")).startswith(" ◐ Fragile:")
-    assert text(Link("connected"), view, "x", None).startswith(" ○ Waiting:")
+    assert text(Link("attached"), view, "x", None).startswith(" ○ Waiting:")
     assert len(text(Link("disconnected", "y" * 300))) == 80
