@@ -93,6 +93,8 @@ async def test_a_silent_node_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(there) as pilot:
         there.first.show(served())
         await shown(pilot, "◐ Stalled: no word from the node")
+        # Or the state to be seen would be gone again after the same moment.
+        monkeypatch.setattr("diffuse_tui.screens.main.STALL_S", 60.0)
         there.first.show(served())
         await shown(pilot, "● attached")
 
