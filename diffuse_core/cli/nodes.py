@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.common import (
+    adding,
     chosen_contract,
     common,
     holding,
@@ -25,32 +26,26 @@ from diffuse_core.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from diffuse_core.wiring import NodeOptions
 
 WITH_PARENT = "--exit-with-parent"
 
 
-def listening(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of commands that listen."""
-    options = (
-        click.option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Where to listen; default all interfaces, port 9440 or the next free.",
-        ),
-        click.option(
-            "--public-addr",
-            multiple=True,
-            metavar="HOST:PORT",
-            help="Address that others reach this node at, when not that of its interface.",
-        ),
-        click.option(WITH_PARENT, is_flag=True, hidden=True),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+listening = adding(
+    click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where to listen; default all interfaces, port 9440 or the next free.",
+    ),
+    click.option(
+        "--public-addr",
+        multiple=True,
+        metavar="HOST:PORT",
+        help="Address that others reach this node at, when not that of its interface.",
+    ),
+    click.option(WITH_PARENT, is_flag=True, hidden=True),
+)
+"""Options of commands that listen."""
 
 
 @click.command()

@@ -169,7 +169,7 @@ class Node:
 
     def pull(self) -> None:
         """Ask a few nodes for news at once, instead of waiting for the next round."""
-        alive = [record_node(m.record) for m in self.members() if m.liveness != "dead"]
+        alive = [record_node(m.record) for m in self.members() if m.live]
         others = [node for node in alive if node != self.id]
         for node in self._rng.sample(others, min(3, len(others))):
             self._gossip.pull_from(node)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import Pull, Push, Rumour
 from diffuse_core.domain.observe import members_from_push, network_view
+from diffuse_core.domain.records import record_node
 from diffuse_core.errors import Unreachable
 from diffuse_core.services.links import Link, Links
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.members import Member
     from diffuse_core.domain.records import SignedRecord
     from diffuse_core.domain.view import NetworkView
@@ -61,7 +62,7 @@ class Observer:
                 problems.append(f"{address} did not tell what it knows in {PULL_TIMEOUT_S:.0f} s")
                 continue
             members = members_from_push(self._records, self._rumours, self.clock.monotonic())
-            self._members = {NodeId(member.record.node): member for member in members}
+            self._members = {record_node(member.record): member for member in members}
             return
         raise Unreachable(
             "no node of the network could be reached: " + "; ".join(problems) + ". "
