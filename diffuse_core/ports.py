@@ -6,7 +6,7 @@ nothing above the executor imports torch.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.shapes import Contract, ModelShape
     from diffuse_core.domain.view import ChatMessage, FeedUpdate, GenerateEvent, GenerateRequest
+    from diffuse_core.errors import Refused
 
 TensorType = Literal["fp32", "bf16"]
 SessionId = bytes
@@ -133,6 +134,17 @@ class StageResult(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class LongPass(Protocol):
+    """A pass of many rows, run bit by bit so that short passes can come between."""
+
+    def advance(self, seconds: float) -> StageResult | Refused | None:
+        """Work on for about so long (one layer at least); what came of it, once it is done.
+
+        Refused closes the Session. Not called again after anything but None.
+        """
+        ...
+
+
 class Executor(Protocol):
     """A loaded Slice. Every method is called from the one executor thread."""
 
@@ -150,8 +162,21 @@ class Executor(Protocol):
         """Start a Session through `part` (inside the slice) for at most `budget` positions."""
         ...
 
-    def run(self, step: StageStep) -> StageResult:
-        """Run one pass. Raises Refused for a step that contradicts the Session or the Slice."""
+    def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
+        """Run steps of different Sessions in one pass; one outcome for each, in order.
+
+        What a Session gets is what it would get alone. A step that contradicts its Session or
+        the Slice is Refused and the Session is as it was; one whose numbers fail is Refused
+        and its Session closed; the others do not notice.
+        """
+        ...
+
+    def start(self, step: StageStep) -> LongPass:
+        """Begin a pass of many rows. Until it is done its Session takes no other step.
+
+        Raises:
+            Refused: the step contradicts the Session or the Slice.
+        """
         ...
 
     def crop(self, session: SessionId, length: int) -> None:
@@ -186,7 +211,7 @@ class ModelSource(Protocol):
 
 
 class RawTensor(msgspec.Struct, frozen=True):
-    """One stored tensor, its codes already turned into numbers: little-endian, row-major.
+    """Rows of a stored tensor, codes already turned into numbers: little-endian, row-major.
 
     `len(data)` = product(shape) * item size (4 for fp32, else 2).
     """
@@ -196,11 +221,28 @@ class RawTensor(msgspec.Struct, frozen=True):
     data: bytes | bytearray | memoryview
 
 
-class WeightSource(ModelSource, Protocol):
-    """A ModelSource whose tensors can be read, one at a time, in the whole model's naming.
+class GroupCodes(msgspec.Struct, frozen=True):
+    """Rows of a 4-bit matrix exactly as its file has them, in one shape for all encodings.
 
-    Names are the parameter names of the `transformers` module, e.g.
-    `model.layers.7.mlp.up_proj.weight`, whatever the file calls them.
+    A number is `scale * code + minimum`; `group` numbers along the last axis share both.
+    """
+
+    shape: tuple[int, int]
+    """Rows here, and columns."""
+    group: int
+    codes: bytes | bytearray | memoryview
+    """One code 0..15 a byte, rows * columns of them."""
+    scales: bytes | bytearray | memoryview
+    """fp32, rows * (columns / group)."""
+    minima: bytes | bytearray | memoryview
+    """fp32, as many."""
+
+
+class WeightSource(ModelSource, Protocol):
+    """A ModelSource whose tensors can be read, in pieces, in the whole model's naming.
+
+    Names and shapes are those of the parameters of the whole `transformers` module, e.g.
+    `model.layers.7.mlp.up_proj.weight`, whatever the files call them or how they split them.
     """
 
     def config(self) -> dict[str, object]:
@@ -212,8 +254,33 @@ class WeightSource(ModelSource, Protocol):
         """Every tensor that can be read."""
         ...
 
-    def read(self, name: str) -> RawTensor | None:
-        """Read one tensor from the file; None when the model has none of that name.
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """A tensor's shape, from the headers; None when the model has none of that name."""
+        ...
+
+    def bits_of(self, name: str) -> int:
+        """Bits of one stored number: 32 or 16 for plain ones, fewer for codes (4 has `codes`)."""
+        ...
+
+    def fetch(self, names: Collection[str], progress: Progress) -> None:
+        """Bring what these tensors need and is not on this machine yet; blocks.
+
+        Raises:
+            ModelUnknown: it cannot be reached, or access is denied.
+            ModelUnusable: what came is not what was promised, or it cannot be stored.
+        """
+        ...
+
+    def pieces(self, name: str) -> Iterator[RawTensor]:
+        """A tensor's numbers, in blocks of whole rows of its first axis, a few MiB each.
+
+        Raises:
+            ModelUnusable: the file changed or ended while it was read; there is no such tensor.
+        """
+        ...
+
+    def codes(self, name: str) -> Iterator[GroupCodes] | None:
+        """As `pieces`, of a matrix that is stored in 4 bits; None for any other.
 
         Raises:
             ModelUnusable: the file changed or ended while it was read.

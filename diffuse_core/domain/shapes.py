@@ -17,7 +17,45 @@ LayerCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_LAYERS)]
 KV_RESERVE_TOKENS = 4096
 """Positions of KV that a slice must have room for beside its weights (one long session)."""
 
-ITEM_BYTES: dict[Contract, int] = {"fp32": 4, "bf16": 2, "int8": 1, "int4": 1}
+GROUP = 32
+"""Numbers along a row that share a scale and a minimum in 4-bit matrices."""
+
+HIDDEN_TYPE: dict[Contract, Literal["fp32", "bf16"]] = {
+    "fp32": "fp32",
+    "bf16": "bf16",
+    "int8": "bf16",
+    "int4": "bf16",
+}
+"""In which type a contract's hidden states and KV are: the integers are for weights only."""
+
+ITEM_BYTES: dict[Contract, int] = {
+    contract: 4 if kind == "fp32" else 2 for contract, kind in HIDDEN_TYPE.items()
+}
+"""Bytes of one number of hidden states, KV, norms and biases under a contract."""
+
+
+def matrix_bits(contract: Contract, stored: int, columns: int) -> Literal[4, 8, 16, 32]:
+    """In how many bits a layer's matrix is held that its file stores in `stored` bits.
+
+    4 bits are taken over from a file that has them, or made from full precision; what has codes
+    of another size is held in 8, for estimating codes anew from codes loses answers.
+    """
+    if contract == "fp32":
+        return 32
+    if contract == "bf16":
+        return 16
+    fits = columns % GROUP == 0 and stored in (4, 16, 32)
+    return 4 if contract == "int4" and fits else 8
+
+
+def matrix_bytes(bits: Literal[4, 8, 16, 32], rows: int, columns: int) -> int:
+    """Bytes of a matrix held in `bits`: 8 has a scale a row, 4 a scale and a minimum a GROUP."""
+    numbers = rows * columns
+    if bits == 8:
+        return numbers + 2 * rows
+    if bits == 4:
+        return numbers // 2 + 4 * (numbers // GROUP)
+    return numbers * bits // 8
 
 
 class ModelShape(msgspec.Struct, frozen=True):
