@@ -43,8 +43,10 @@ class Rows:
 
 
 class Engine(Protocol):
-    """Computes. Outputs are hidden states (n, width), or the last row's fp32 logits (vocab) from
-    a last part when they were wanted, else None there.
+    """Computes.
+
+    Outputs are hidden states (n, width) of a part without the last layer, else the last row's
+    fp32 logits (vocab) when they were wanted, or None.
     """
 
     @property
