@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.adapters.models.model_config import whole
 from diffuse_core.adapters.models.shape_count import check_complete, count_shape
-from diffuse_core.adapters.models.stored_tensor import content_digest
+from diffuse_core.adapters.models.stored_tensor import content_digest, plain_pieces
 from diffuse_core.domain.bundle import encode_bundle
+from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from diffuse_core.adapters.models.stored_tensor import StoredTensor
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.shapes import Contract, ModelShape
-    from diffuse_core.ports import RawTensor
+    from diffuse_core.ports import GroupCodes, Progress, RawTensor
 
 
 class CheckedSource(ABC):
@@ -75,15 +76,45 @@ class CheckedSource(ABC):
     def _make_bundle(self, context: int) -> Bundle:
         """The tokenizer bundle of a model with so many positions."""
 
-    def read(self, name: str) -> RawTensor | None:
-        """Read one tensor; None when there is none of that name.
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """A tensor's shape, from the headers; None when there is none of that name."""
+        tensor = self._tensors.get(name)
+        return None if tensor is None else tensor.shape
+
+    def bits_of(self, name: str) -> int:
+        """Bits of one stored number."""
+        return self._stored(name).bits
+
+    def fetch(self, names: Collection[str], progress: Progress) -> None:
+        """Nothing to bring: the files are here."""
+        progress(1.0)
+
+    def pieces(self, name: str) -> Iterator[RawTensor]:
+        """A tensor's numbers, in blocks of whole rows.
 
         Raises:
-            ModelUnusable: the file changed or ended while it was read.
+            ModelUnusable: the file changed or ended while it was read; there is no such tensor.
         """
-        tensor = self._tensors.get(name)
-        return None if tensor is None else self._numbers(name, tensor)
+        return self._pieces(self._stored(name))
 
-    @abstractmethod
-    def _numbers(self, name: str, tensor: StoredTensor) -> RawTensor:
-        """The numbers of one tensor."""
+    def codes(self, name: str) -> Iterator[GroupCodes] | None:
+        """A matrix's 4-bit codes in blocks of whole rows; None when it has none.
+
+        Raises:
+            ModelUnusable: the file changed or ended while it was read; there is no such tensor.
+        """
+        return self._codes(self._stored(name))
+
+    def _stored(self, name: str) -> StoredTensor:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise ModelUnusable(
+                f"the model has no tensor {name}; its files are incomplete: download it again"
+            )
+        return tensor
+
+    def _pieces(self, tensor: StoredTensor) -> Iterator[RawTensor]:
+        return plain_pieces(tensor)
+
+    def _codes(self, _tensor: StoredTensor) -> Iterator[GroupCodes] | None:
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
@@ -10,13 +10,8 @@ from diffuse_core.adapters.models.checked_source import CheckedSource
 from diffuse_core.adapters.models.model_config import clean_config
 from diffuse_core.adapters.models.safetensors_header import read_safetensors_header
 from diffuse_core.adapters.models.shape_count import HEAD
-from diffuse_core.adapters.models.stored_tensor import (
-    StoredTensor,
-    network_id,
-    read_range,
-)
+from diffuse_core.adapters.models.stored_tensor import StoredTensor, network_id
 from diffuse_core.errors import ModelUnusable
-from diffuse_core.ports import RawTensor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,11 +25,6 @@ MAX_CONFIG_BYTES = 2**20
 MAX_INDEX_BYTES = 32 * 2**20
 MAX_FILES = 1024
 
-_DTYPES: dict[str, Literal["fp32", "fp16", "bf16"]] = {
-    "F32": "fp32",
-    "F16": "fp16",
-    "BF16": "bf16",
-}
 _FileName = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*\.safetensors$", max_length=255)
 ]
@@ -73,11 +63,6 @@ class DirectorySource(CheckedSource):
         from diffuse_core.adapters.models.bundle_files import directory_bundle
 
         return directory_bundle(self._directory, context)
-
-    def _numbers(self, _name: str, tensor: StoredTensor) -> RawTensor:
-        data = bytearray(tensor.size)
-        read_range(tensor, 0, memoryview(data))
-        return RawTensor(_DTYPES[tensor.kind], tensor.shape, data)
 
 
 def _read_json(path: Path, limit: int, decoder: msgspec.json.Decoder[_T]) -> _T:

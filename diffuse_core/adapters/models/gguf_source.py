@@ -21,16 +21,17 @@ from diffuse_core.adapters.models.stored_tensor import (
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from diffuse_core.domain.bundle import Bundle
-    from diffuse_core.ports import RawTensor
+    from diffuse_core.ports import GroupCodes, RawTensor
 
 _MAX_ROPE_FACTORS = 8192
 
 
 class GgufSource(CheckedSource):
-    """Reads tensors with their codes turned into fp32."""
+    """Reads tensors as codes, or with their codes turned into fp32."""
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         """Read and check the header; `name` is the id on the network, else the file's name.
@@ -55,13 +56,16 @@ class GgufSource(CheckedSource):
         # Read again rather than kept: the vocabulary would take tens of MB for ever.
         return gguf_bundle(read_gguf_header(self._path).metadata, context)
 
-    def _numbers(self, name: str, tensor: StoredTensor) -> RawTensor:
-        # numpy and gguf are not needed to look at a model, only to read its numbers.
-        from diffuse_core.adapters.models.gguf_codes import read_numbers, unpermute_heads
+    # numpy and gguf are not needed to look at a model, only to read its numbers.
+    def _pieces(self, tensor: StoredTensor) -> Iterator[RawTensor]:
+        from diffuse_core.adapters.models.gguf_codes import read_pieces
 
-        raw = read_numbers(tensor)
-        heads = self._heads_of(name)
-        return unpermute_heads(raw, heads) if heads else raw
+        return read_pieces(tensor, self._heads_of(tensor.name))
+
+    def _codes(self, tensor: StoredTensor) -> Iterator[GroupCodes] | None:
+        from diffuse_core.adapters.models.gguf_codes import read_codes
+
+        return read_codes(tensor, self._heads_of(tensor.name))
 
     def _heads_of(self, name: str) -> int:
         """How many heads' rows to put back in order; 0 for tensors that are in order."""

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from diffuse_core.errors import ModelUnusable
+from diffuse_core.ports import RawTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 SAMPLE_BYTES = 64
+PIECE_BYTES = 4 * 2**20
+"""About how much of a tensor is in memory at once while it is read."""
+
+PLAIN: dict[str, Literal["fp32", "fp16", "bf16"]] = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+"""Encodings that are plain numbers."""
+
+_BITS = {"F32": 32, "F16": 16, "BF16": 16, "Q2_K": 2, "Q3_K": 3, "Q4_0": 4, "Q4_1": 4, "Q4_K": 4}
+_BITS |= {"Q5_0": 5, "Q5_1": 5, "Q5_K": 5, "Q6_K": 6, "Q8_0": 8}
+# Codes that stand for numbers of a table: no scale and minimum makes them of 4 bits.
+_BITS |= {"IQ4_NL": 5, "IQ4_XS": 5}
 
 
 class StoredTensor(msgspec.Struct, frozen=True):
@@ -41,6 +52,39 @@ class StoredTensor(msgspec.Struct, frozen=True):
         for side in self.shape:
             product *= side
         return product
+
+    @property
+    def bits(self) -> int:
+        """Bits of one number, scales not counted; 4 only where `scale * code + minimum` holds."""
+        return _BITS[self.kind]
+
+    @property
+    def columns(self) -> int:
+        """How many numbers a row of the first axis has."""
+        return self.numbers // self.shape[0]
+
+
+def cut_rows(rows: int, row_bytes: int, limit: int, unit: int = 1) -> Iterator[tuple[int, int]]:
+    """First row and count of pieces of at most `limit` bytes, but of `unit` rows at least.
+
+    `rows` is a multiple of `unit`, and so is every piece.
+    """
+    step = max(1, limit // (unit * row_bytes)) * unit
+    for first in range(0, rows, step):
+        yield first, min(step, rows - first)
+
+
+def plain_pieces(tensor: StoredTensor) -> Iterator[RawTensor]:
+    """A tensor of a PLAIN encoding, in blocks of whole rows.
+
+    Raises:
+        ModelUnusable: the file cannot be read or has changed.
+    """
+    row = tensor.size // tensor.shape[0]
+    for first, count in cut_rows(tensor.shape[0], row, PIECE_BYTES):
+        data = bytearray(count * row)
+        read_range(tensor, first * row, memoryview(data))
+        yield RawTensor(PLAIN[tensor.kind], (count, *tensor.shape[1:]), data)
 
 
 def read_range(tensor: StoredTensor, start: int, target: memoryview) -> None:

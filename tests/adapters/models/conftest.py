@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedConfig
 
+    from diffuse_core.ports import WeightSource
+
 SIZES = {
     "vocab_size": 96,
     "hidden_size": 64,
@@ -28,6 +30,21 @@ SIZES = {
     "rms_norm_eps": 1e-5,
     "attn_implementation": "sdpa",
 }
+
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@pytest.fixture
+def read() -> Callable:
+    """Put a tensor's pieces together, in the type it is stored in."""
+
+    def gather(source: WeightSource, name: str) -> torch.Tensor:
+        pieces = list(source.pieces(name))
+        rows = [torch.frombuffer(p.data, dtype=DTYPES[p.dtype]).reshape(p.shape) for p in pieces]
+        return torch.cat(rows) if len(rows) > 1 else rows[0]
+
+    return gather
 
 
 @pytest.fixture

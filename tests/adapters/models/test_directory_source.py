@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from diffuse_core.adapters.executor.tensors import from_stored
 from diffuse_core.adapters.models.directory_source import DirectorySource
 from diffuse_core.adapters.models.model_config import ARCHITECTURES
 from diffuse_core.domain.slices import Slice
@@ -40,7 +39,9 @@ def edit_header(path: Path, edit: Callable[[dict], object]) -> None:
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_tensor_is_read_as_stored(save: Callable, kind: str, dtype: torch.dtype) -> None:
+def test_every_tensor_is_read_as_stored(
+    save: Callable, read: Callable, kind: str, dtype: torch.dtype
+) -> None:
     directory = save(kind)
     path = directory / "model.safetensors"
     state = {name: tensor.to(dtype) for name, tensor in load_file(path).items()}
@@ -48,11 +49,47 @@ def test_every_tensor_is_read_as_stored(save: Callable, kind: str, dtype: torch.
     source = DirectorySource(directory)
     assert source.names == set(state)
     for name, tensor in state.items():
-        assert torch.equal(from_stored(source.read(name), dtype), tensor), name
-    assert source.read("model.layers.9.mlp.up_proj.weight") is None
+        stored = read(source, name)
+        assert stored.dtype == dtype
+        assert torch.equal(stored, tensor), name
+        assert source.shape_of(name) == tuple(tensor.shape)
+        assert source.bits_of(name) == 8 * dtype.itemsize
+        assert source.codes(name) is None
     total = sum(tensor.numel() for tensor in state.values())
     assert source.shape("bf16").weight_bytes(Slice(0, 3)) == 2 * total
     assert source.shape("fp32").weight_bytes(Slice(0, 3)) == 4 * total
+
+
+def test_a_tensor_that_is_not_there_has_neither_shape_nor_numbers(save: Callable) -> None:
+    source = DirectorySource(save())
+    name = "model.layers.9.mlp.up_proj.weight"
+    assert source.shape_of(name) is None
+    for look in (source.pieces, source.codes, source.bits_of):
+        with pytest.raises(ModelUnusable, match=f"no tensor {name}"):
+            look(name)
+
+
+def test_what_is_here_needs_no_fetching(save: Callable) -> None:
+    told: list[float] = []
+    source = DirectorySource(save())
+    source.fetch(source.names, told.append)
+    assert told == [1.0]
+
+
+def test_a_big_tensor_comes_in_pieces_of_whole_rows(
+    save: Callable, read: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = DirectorySource(save())
+    before = {name: read(source, name) for name in (NAME, "model.norm.weight")}
+    monkeypatch.setattr("diffuse_core.adapters.models.stored_tensor.PIECE_BYTES", 1000)
+    assert {piece.shape for piece in source.pieces(NAME)} == {(3, 64), (2, 64)}
+    assert [piece.shape for piece in source.pieces("model.norm.weight")] == [(64,)]
+    for name, tensor in before.items():
+        assert torch.equal(read(source, name), tensor)
+    # A row that is larger than a piece comes alone.
+    monkeypatch.setattr("diffuse_core.adapters.models.stored_tensor.PIECE_BYTES", 100)
+    assert {piece.shape for piece in source.pieces(NAME)} == {(1, 64)}
+    assert [p.shape for p in source.pieces("model.norm.weight")] == [(25,), (25,), (14,)]
 
 
 def test_content_follows_the_weights_and_not_their_files(save: Callable) -> None:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from diffuse_core.adapters.executor.tensors import from_stored
 from diffuse_core.adapters.models.gguf_header import CODES
 from diffuse_core.adapters.models.gguf_source import GgufSource
 from diffuse_core.domain.slices import Slice
@@ -23,14 +22,10 @@ if TYPE_CHECKING:
 Q = gguf.GGMLQuantizationType
 
 
-def numbers(source: GgufSource, name: str) -> torch.Tensor:
-    return from_stored(source.read(name), torch.float32)
-
-
 @pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_plain_weights_are_those_of_the_model(
-    make_model: Callable, write_gguf: Callable, arch: str, tied: bool
+    make_model: Callable, write_gguf: Callable, read: Callable, arch: str, tied: bool
 ) -> None:
     model = make_model(
         arch, tie_word_embeddings=tied, **({"head_dim": 32} if arch == "qwen3" else {})
@@ -41,8 +36,8 @@ def test_plain_weights_are_those_of_the_model(
         del state["lm_head.weight"]
     assert source.names == set(state)
     for name, tensor in state.items():
-        assert torch.equal(numbers(source, name), tensor), name
-    assert source.read("model.layers.3.mlp.up_proj.weight") is None
+        assert torch.equal(read(source, name), tensor), name
+    assert source.shape_of("model.layers.3.mlp.up_proj.weight") is None
     assert source.shape("fp32").tied is tied
     assert source.config()["tie_word_embeddings"] is tied
 
@@ -51,39 +46,29 @@ def test_plain_weights_are_those_of_the_model(
     ("kind", "tolerance"), [(Q.F16, 1e-3), (Q.BF16, 1e-2), (Q.Q8_0, 1e-2), (Q.Q4_1, 0.2)]
 )
 def test_coded_weights_are_near_and_exactly_as_the_library_decodes(
-    make_model: Callable, write_gguf: Callable, kind: Q, tolerance: float
+    make_model: Callable, write_gguf: Callable, read: Callable, kind: Q, tolerance: float
 ) -> None:
     model = make_model(head_dim=16)
     path = write_gguf(model, kind)
     source = GgufSource(path)
     state = model.state_dict()
     for name, tensor in state.items():
-        error = (numbers(source, name) - tensor).norm() / tensor.norm()
+        error = (read(source, name).float() - tensor).norm() / tensor.norm()
         assert error < tolerance, name
     stored = {t.name: t for t in gguf.GGUFReader(path).tensors}
     exact = gguf.quants.dequantize(stored["blk.1.ffn_up.weight"].data, kind)
-    read = numbers(source, "model.layers.1.mlp.up_proj.weight")
-    assert np.array_equal(read.numpy(), exact.astype(np.float32))
-
-
-def test_a_tensor_of_many_pieces_is_read_whole(
-    make_model: Callable, write_gguf: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = GgufSource(write_gguf(make_model(), Q.Q8_0))
-    name = "model.layers.0.self_attn.q_proj.weight"
-    whole = numbers(source, name)
-    monkeypatch.setattr("diffuse_core.adapters.models.gguf_codes._PIECE_BLOCKS", 7)
-    assert torch.equal(numbers(source, name), whole)
+    decoded = read(source, "model.layers.1.mlp.up_proj.weight").float()
+    assert np.array_equal(decoded.numpy(), exact.astype(np.float32))
 
 
 def test_biases_of_queries_and_keys_are_put_in_order_too(
-    make_model: Callable, write_gguf: Callable
+    make_model: Callable, write_gguf: Callable, read: Callable
 ) -> None:
     model = make_model(attention_bias=True, mlp_bias=True)
     source = GgufSource(write_gguf(model))
     assert source.config()["attention_bias"] is True
     for name, tensor in model.state_dict().items():
-        assert torch.equal(numbers(source, name), tensor), name
+        assert torch.equal(read(source, name), tensor), name
 
 
 def test_settings_are_those_of_the_model(make_model: Callable, write_gguf: Callable) -> None:
@@ -217,10 +202,10 @@ def test_a_file_that_shrank_after_opening_is_noticed(
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
     with pytest.raises(ModelUnusable, match="the file changed"):
-        [source.read(name) for name in source.names]
+        [list(source.pieces(name)) for name in source.names]
     path.unlink()
     with pytest.raises(ModelUnusable, match="cannot be read"):
-        source.read("model.norm.weight")
+        list(source.pieces("model.norm.weight"))
 
 
 def test_the_table_of_encodings_is_that_of_the_library() -> None:
