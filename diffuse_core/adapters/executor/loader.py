@@ -1,25 +1,25 @@
-"""Loading a Slice: one tensor at a time, straight into its final type."""
+"""Loading a Slice: from a source's headers to an executor."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diffuse_core.adapters.executor.skeleton import (
-    EMBEDDING,
-    HEAD,
-    Plan,
-    global_name,
-    layer_of,
-)
+from diffuse_core.adapters.executor.general import GeneralEngine
+from diffuse_core.adapters.executor.reading import read_tensors
+from diffuse_core.adapters.executor.skeleton import Plan
 from diffuse_core.adapters.executor.stage_executor import StageExecutor
-from diffuse_core.adapters.executor.tensors import DTYPES, from_stored
+from diffuse_core.adapters.executor.step_checks import Bounds
+from diffuse_core.adapters.executor.tensors import DTYPES
+from diffuse_core.domain.shapes import HIDDEN_TYPE
+from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ModelUnusable, UsageError
 
 if TYPE_CHECKING:
+    from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.domain.slices import Slice
     from diffuse_core.ports import Progress, WeightSource
 
 
@@ -29,81 +29,96 @@ def set_threads(count: int) -> None:
 
 
 def load_slice(
-    source: WeightSource, part: Slice, contract: Contract, progress: Progress
+    source: WeightSource,
+    part: Slice,
+    contract: Contract,
+    progress: Progress,
+    *,
+    device: str = "cpu",
+    lean: bool = True,
 ) -> StageExecutor:
     """Read the tensors of `part` and nothing else.
 
-    At its peak this takes the Slice and one tensor more. `progress` is told the fraction of bytes
-    after each tensor; what it raises cancels the load.
+    At its peak this takes the Slice and a few MiB. `progress` is told the fraction done, from
+    time to time; what it raises cancels the load. `lean` allows the fast path where it fits.
 
     Raises:
-        UsageError: the contract is not computed yet, or the model has no such layers.
+        UsageError: the model has no such layers, or its architecture is not computed in this
+            contract.
         ModelUnusable: an architecture that is not proven, or a tensor that is missing, has
             another shape, or is unknown to the architecture.
     """
-    if contract not in ("fp32", "bf16"):
-        raise UsageError(f"{contract} comes in a later version; use bf16 (or fp32)")
     plan = Plan(source.config())
     if part.end > plan.layers:
         raise UsageError(f"the model has {plan.layers} layers, there is no slice {part}")
+    bounds = Bounds(plan.layers, plan.hidden, plan.vocab, plan.context, HIDDEN_TYPE[contract])
+    engine = _engine(source, plan, part, contract, progress, device=device, lean=lean)
+    return StageExecutor(engine, part, bounds)
+
+
+def _engine(
+    source: WeightSource,
+    plan: Plan,
+    part: Slice,
+    contract: Contract,
+    progress: Progress,
+    *,
+    device: str,
+    lean: bool,
+) -> Engine:
+    """The fastest engine that is proven for this model."""
+    return _general(source, plan, part, contract, progress, device)
+
+
+def _general(
+    source: WeightSource,
+    plan: Plan,
+    part: Slice,
+    contract: Contract,
+    progress: Progress,
+    device: str,
+) -> GeneralEngine:
+    if contract not in ("fp32", "bf16"):
+        raise UsageError(
+            f"{contract} is not computed for the architecture {plan.kind}; use bf16 (or fp32)"
+        )
     dtype = DTYPES[contract]
     module = plan.build(part, dtype)
     wanted = {
-        _stored_name(global_name(name, part), plan, source): tuple(parameter.shape)
-        for name, parameter in module.named_parameters(remove_duplicate=False)
+        _stored_name(plan.global_name(local, part), plan, source): (
+            tuple(tensor.shape),
+            tensor.dtype,
+        )
+        for local, tensor in module.state_dict().items()
     }
-    _refuse_strangers(source, part, wanted)
-    weights: dict[str, torch.Tensor] = {}
-    total, done = sum(map(_numbers, wanted.values())), 0
-    # Largest first: what a big tensor takes while it is read is gone when the rest is there.
-    for name, shape in sorted(wanted.items(), key=lambda item: -_numbers(item[1])):
-        weights[name] = _read(source, name, shape, dtype)
-        done += _numbers(shape)
-        progress(done / total)
-    if part.end == plan.layers and HEAD not in weights:
-        weights[HEAD] = weights[EMBEDDING]
+    _refuse_strangers(source, plan, part)
+    weights = read_tensors(source, wanted, progress, device)
+    head, embedding = plan.architecture.head_name, plan.architecture.embedding_name
+    if part.end == plan.layers and head not in weights:
+        weights[head] = weights[embedding]
         if part.start > 0:
-            del weights[EMBEDDING]
-    return StageExecutor(plan, part, contract, weights, module)
+            del weights[embedding]
+    return GeneralEngine(plan, part, dtype, weights, module, device)
 
 
 def _stored_name(name: str, plan: Plan, source: WeightSource) -> str:
     """Where a parameter's numbers are: with tied weights the head's are the embedding's."""
-    if name == HEAD and plan.tied and HEAD not in source.names:
-        return EMBEDDING
+    if name == plan.architecture.head_name and plan.tied and name not in source.names:
+        return plan.architecture.embedding_name
     return name
 
 
-def _numbers(shape: tuple[int, ...]) -> int:
-    product = 1
-    for side in shape:
-        product *= side
-    return product
-
-
-def _read(
-    source: WeightSource, name: str, shape: tuple[int, ...], dtype: torch.dtype
-) -> torch.Tensor:
-    raw = source.read(name)
-    if raw is None:
-        raise ModelUnusable(
-            f"the model has no tensor {name}; its files are incomplete: download it again"
-        )
-    if raw.shape != shape:
-        raise ModelUnusable(
-            f"tensor {name} has shape {raw.shape}, the model's settings say {shape}; "
-            "its files do not belong together: download it again"
-        )
-    return from_stored(raw, dtype)
-
-
-def _refuse_strangers(
-    source: WeightSource, part: Slice, wanted: dict[str, tuple[int, ...]]
-) -> None:
+def _refuse_strangers(source: WeightSource, plan: Plan, part: Slice) -> None:
     """A tensor that the architecture does not read would change the text if left out."""
-    for name in source.names:
-        layer = layer_of(name)
-        if layer is not None and part.start <= layer < part.end and name not in wanted:
+    whole: Any = plan.build(Slice(0, plan.layers), torch.float32)
+    known = whole.state_dict().keys()
+    # Left over from old versions, and known to the library to be of no use.
+    idle = [re.compile(text) for text in whole._keys_to_ignore_on_load_unexpected or ()]
+    for name in sorted(source.names - known):
+        layer = plan.layer_of(name)
+        if layer is not None and not part.start <= layer < part.end:
+            continue
+        if not any(pattern.search(name) for pattern in idle):
             raise ModelUnusable(
                 f"the model has a tensor {name} that its architecture does not know; "
                 "it is not supported"

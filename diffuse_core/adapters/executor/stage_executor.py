@@ -3,45 +3,50 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
-from diffuse_core.adapters.executor.part_module import PartModule
-from diffuse_core.adapters.executor.session_cache import SessionCache
-from diffuse_core.adapters.executor.step_checks import checked_rows
-from diffuse_core.adapters.executor.tensors import DTYPES, to_wire
+from diffuse_core.adapters.executor.engine import Rows
+from diffuse_core.adapters.executor.long_pass import FAILURES, EngineLongPass, failed
+from diffuse_core.adapters.executor.step_checks import Bounds, checked_rows
+from diffuse_core.adapters.executor.tensors import to_wire
 from diffuse_core.domain.sampling import sample
 from diffuse_core.errors import Refused
-from diffuse_core.ports import SessionId, StageResult, StageStep, TensorType
+from diffuse_core.ports import SessionId, StageResult, StageStep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Sequence
 
-    from diffuse_core.adapters.executor.skeleton import Plan
+    from diffuse_core.adapters.executor.engine import Engine, KVCache
     from diffuse_core.domain.slices import Slice
 
-MAX_KEPT_PARTS = 8
+
+@dataclass
+class _Session:
+    cache: KVCache
+    running: EngineLongPass | None = None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A checked step."""
+
+    step: StageStep
+    session: _Session
+    rows: Rows
 
 
 class StageExecutor:
-    """Implements ports.Executor. Not thread-safe: one thread calls everything."""
+    """Implements ports.Executor over an engine. Not thread-safe: one thread calls everything."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        part: Slice,
-        contract: TensorType,
-        weights: Mapping[str, torch.Tensor],
-        module: Any,
-    ) -> None:
-        """Take over loaded `weights` (by the whole model's names) and the module of `part`."""
-        self._plan = plan
+    def __init__(self, engine: Engine, part: Slice, bounds: Bounds) -> None:
+        """`engine` holds the layers of `part`; `bounds` are the whole model's."""
+        self._engine = engine
         self._slice = part
-        self._contract = contract
-        self._weights = weights
-        self._sessions: dict[SessionId, SessionCache] = {}
-        self._parts = {part: PartModule(plan, part, weights, module)}
+        self._bounds = bounds
+        self._sessions: dict[SessionId, _Session] = {}
 
     @property
     def slice(self) -> Slice:
@@ -50,10 +55,10 @@ class StageExecutor:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the tensors held; a tied embedding and head count once."""
-        unique = {tensor.data_ptr(): tensor.nbytes for tensor in self._weights.values()}
-        return sum(unique.values())
+        """Bytes of the tensors held."""
+        return self._engine.weight_bytes
 
+    @torch.inference_mode()
     def open(self, session: SessionId, part: Slice, budget: int) -> None:
         """Start a Session through `part` for at most `budget` positions.
 
@@ -65,74 +70,118 @@ class StageExecutor:
             raise Refused("the session is open here already")
         if not self._slice.contains(part):
             raise Refused(f"layers {part} are not held here, but {self._slice}")
-        if not 1 <= budget <= self._plan.context:
+        if not 1 <= budget <= self._bounds.context:
             raise Refused(
-                f"{budget} positions were asked for; the model's context is {self._plan.context}"
+                f"{budget} positions were asked for; the model's context is {self._bounds.context}"
             )
-        self._sessions[session] = SessionCache(part, budget, self._part(part))
+        self._sessions[session] = _Session(self._engine.open(part, budget))
 
     @torch.inference_mode()
-    def run(self, step: StageStep) -> StageResult:
-        """Run one pass.
+    def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
+        """Run steps of different Sessions in one pass; one outcome for each, in order.
+
+        A step that contradicts its Session, the Slice or the model is Refused and the Session is
+        as it was; one that fails or whose numbers are not finite is Refused and its Session
+        closed. `seconds` of a result is its share of the pass.
+        """
+        jobs: list[_Job] = []
+        outcomes: list[StageResult | Refused | None] = []
+        seen: set[SessionId] = set()
+        for step in steps:
+            try:
+                jobs.append(self._job(step, seen))
+                seen.add(step.session)
+                outcomes.append(None)
+            except Refused as refusal:
+                outcomes.append(refusal)
+        started = time.perf_counter()
+        outputs = self._together(jobs)
+        share = (time.perf_counter() - started) / max(len(jobs), 1)
+        done = iter(
+            [self._finish(job, output, share) for job, output in zip(jobs, outputs, strict=True)]
+        )
+        return [next(done) if outcome is None else outcome for outcome in outcomes]
+
+    def start(self, step: StageStep) -> EngineLongPass:
+        """Begin a pass of many rows. Until it is done its Session takes no other step.
 
         Raises:
-            Refused: the step contradicts the Session, the Slice or the model, and the Session is
-                as it was; or memory ran out or numbers overflowed, and the Session is closed.
+            Refused: the step contradicts the Session, the Slice or the model.
         """
-        session = self._session(step.session)
-        rows = checked_rows(step, session, self._plan, self._contract)
-        started = time.perf_counter()
-        done = False
-        try:
-            output = session.module.forward(
-                rows, step.position, session.cache, want_logits=step.want_token
-            )
-            session.length += rows.shape[0]
-            result = self._result(step, output, session.length, started)
-            done = True
-        except (MemoryError, RuntimeError) as error:
-            raise Refused(f"the pass failed, the session was closed: {error}") from error
-        finally:
-            # A pass that stopped half-way leaves layers with different rows.
-            if not done:
-                self.close(step.session)
-        return result
+        job = self._job(step)
 
+        def finish(output: torch.Tensor | Refused | None, seconds: float) -> StageResult | Refused:
+            job.session.running = None
+            return self._finish(job, output, seconds)
+
+        work = EngineLongPass(self._engine.bit_by_bit(job.rows), finish)
+        job.session.running = work
+        return work
+
+    @torch.inference_mode()
     def crop(self, session: SessionId, length: int) -> None:
         """Forget the Session's positions from `length` on.
 
         Raises:
-            Refused: it has fewer, or they cannot be brought back.
+            Refused: it has fewer, they cannot be brought back, or a long pass is on its way.
         """
-        self._session(session).crop(length)
+        self._idle(session).cache.crop(length)
 
     def close(self, session: SessionId) -> None:
-        """Free the Session's cache; unknown ids are ignored."""
-        self._sessions.pop(session, None)
+        """Free the Session's cache, also in the middle of a long pass; unknown ids are ignored."""
+        found = self._sessions.pop(session, None)
+        if found is not None and found.running is not None:
+            found.running.abandon()
 
-    def _session(self, session: SessionId) -> SessionCache:
+    def _idle(self, session: SessionId) -> _Session:
         found = self._sessions.get(session)
         if found is None:
             raise Refused("no such session is open here; open it first")
+        if found.running is not None:
+            raise Refused("the session is in the middle of a long pass", "busy")
         return found
 
-    def _part(self, part: Slice) -> PartModule:
-        """The module of a part: kept for the next Session, but not without bound."""
-        found = self._parts.get(part)
-        if found is None:
-            others = [known for known in self._parts if known != self._slice]
-            if len(others) >= MAX_KEPT_PARTS:
-                del self._parts[others[0]]
-            module = self._plan.build(part, DTYPES[self._contract])
-            found = self._parts[part] = PartModule(self._plan, part, self._weights, module)
-        return found
+    def _job(self, step: StageStep, others: Container[SessionId] = ()) -> _Job:
+        if step.session in others:
+            raise Refused("the session has another step in this pass", "busy")
+        session = self._idle(step.session)
+        inputs = checked_rows(step, session.cache, self._bounds)
+        return _Job(step, session, Rows(session.cache, inputs, want_logits=step.want_token))
+
+    def _together(self, jobs: Sequence[_Job]) -> Sequence[torch.Tensor | Refused | None]:
+        try:
+            return self._engine.together([job.rows for job in jobs]) if jobs else []
+        except FAILURES as error:
+            if len(jobs) == 1:
+                return [failed(error)]
+        # One of them is at fault; an engine that raises leaves every cache as it was.
+        return [self._together([job])[0] for job in jobs]
+
+    def _finish(
+        self, job: _Job, output: torch.Tensor | Refused | None, seconds: float
+    ) -> StageResult | Refused:
+        result = self._result(job, output, seconds)
+        if isinstance(result, Refused):
+            # A pass that stopped half-way may leave layers with different rows.
+            self.close(job.step.session)
+        return result
 
     def _result(
-        self, step: StageStep, output: torch.Tensor | None, drawn_at: int, started: float
-    ) -> StageResult:
-        hidden = token = None
-        if output is not None and step.want_token:
-            token = sample(output.numpy(), step.sampling, drawn_at)
-        elif output is not None:
-            hidden = to_wire(output, self._contract)
-        return StageResult(hidden, token, time.perf_counter() - started)
+        self, job: _Job, output: torch.Tensor | Refused | None, seconds: float
+    ) -> StageResult | Refused:
+        if isinstance(output, Refused):
+            return output
+        if output is None:
+            return StageResult(None, None, seconds)
+        if not bool(torch.isfinite(output).all()):
+            return Refused(
+                f"this stage computed NaN or infinity in layers {job.step.part}; the session was "
+                "closed: ask again, and if it comes again use another contract"
+            )
+        if not job.rows.want_logits:
+            return StageResult(to_wire(output.cpu(), self._bounds.dtype), None, seconds)
+        try:
+            token = sample(output.cpu().numpy(), job.step.sampling, job.session.cache.length)
+        except Refused as refusal:
+            return refusal
+        return StageResult(None, token, seconds)

@@ -5,6 +5,7 @@ Steps come from other nodes: each figure is checked against the loaded Slice and
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,14 +15,25 @@ from diffuse_core.domain.shapes import ITEM_BYTES
 from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
-    from diffuse_core.adapters.executor.session_cache import SessionCache
-    from diffuse_core.adapters.executor.skeleton import Plan
+    from diffuse_core.adapters.executor.engine import KVCache
     from diffuse_core.ports import StageStep, Tensor, TensorType
 
 
-def checked_rows(
-    step: StageStep, session: SessionCache, plan: Plan, dtype: TensorType
-) -> torch.Tensor:
+@dataclass(frozen=True)
+class Bounds:
+    """What the loaded model allows."""
+
+    layers: int
+    hidden: int
+    """Numbers of a hidden state."""
+    vocab: int
+    context: int
+    """Positions the model was made for."""
+    dtype: TensorType
+    """Of hidden states."""
+
+
+def checked_rows(step: StageStep, session: KVCache, bounds: Bounds) -> torch.Tensor:
     """The step's rows as a tensor: token ids (n), or hidden states (n, width).
 
     Raises:
@@ -29,14 +41,14 @@ def checked_rows(
     """
     if step.part != session.part:
         raise Refused(f"the session runs {session.part} here, the step says {step.part}")
-    if step.want_token and step.part.end != plan.layers:
+    if step.want_token and step.part.end != bounds.layers:
         raise Refused(f"a token was asked of {step.part}, which is not the last stage")
     if step.position != session.length:
         raise Refused(
             f"the step starts at position {step.position}, the session has {session.length} rows"
         )
     first = step.part.start == 0
-    count = _token_count(step, plan) if first else _hidden_count(step, plan, dtype)
+    count = _token_count(step, bounds) if first else _hidden_count(step, bounds)
     if step.position + count > session.budget:
         raise Refused(
             f"{count} rows from position {step.position} on pass the session's budget of "
@@ -48,27 +60,30 @@ def checked_rows(
     return _finite(step.hidden)
 
 
-def _token_count(step: StageStep, plan: Plan) -> int:
+def _token_count(step: StageStep, bounds: Bounds) -> int:
     if step.tokens is None or step.hidden is not None:
         raise Refused("the first stage takes token ids, not hidden states")
     if not step.tokens:
         raise Refused("the step has no tokens")
-    if min(step.tokens) < 0 or max(step.tokens) >= plan.vocab:
-        raise Refused(f"a token id is outside the model's vocabulary of {plan.vocab}")
+    if min(step.tokens) < 0 or max(step.tokens) >= bounds.vocab:
+        raise Refused(f"a token id is outside the model's vocabulary of {bounds.vocab}")
     return len(step.tokens)
 
 
-def _hidden_count(step: StageStep, plan: Plan, dtype: TensorType) -> int:
+def _hidden_count(step: StageStep, bounds: Bounds) -> int:
     hidden = step.hidden
     if hidden is None or step.tokens is not None:
         raise Refused("a stage after the first takes hidden states, not token ids")
-    if hidden.dtype != dtype:
-        raise Refused(f"the hidden states are {hidden.dtype}, this stage computes in {dtype}")
-    if len(hidden.shape) != 2 or hidden.shape[0] < 1 or hidden.shape[1] != plan.hidden:
+    if hidden.dtype != bounds.dtype:
         raise Refused(
-            f"the hidden states have shape {hidden.shape}, this model's are (rows, {plan.hidden})"
+            f"the hidden states are {hidden.dtype}, this stage computes in {bounds.dtype}"
         )
-    wanted = hidden.shape[0] * hidden.shape[1] * ITEM_BYTES[dtype]
+    if len(hidden.shape) != 2 or hidden.shape[0] < 1 or hidden.shape[1] != bounds.hidden:
+        raise Refused(
+            f"the hidden states have shape {hidden.shape}, "
+            f"this model's are (rows, {bounds.hidden})"
+        )
+    wanted = hidden.shape[0] * hidden.shape[1] * ITEM_BYTES[bounds.dtype]
     if len(hidden.data) != wanted:
         raise Refused(f"the hidden states have {len(hidden.data)} bytes instead of {wanted}")
     return hidden.shape[0]

@@ -16,8 +16,12 @@ _STORED: dict[str, torch.dtype] = {
 
 def from_stored(raw: RawTensor, dtype: torch.dtype) -> torch.Tensor:
     """A tensor of its own memory in `dtype`, with the numbers of `raw`."""
-    view = _over(raw.data, _STORED[raw.dtype]).view(raw.shape)
-    return torch.empty(raw.shape, dtype=dtype).copy_(view)
+    return torch.empty(raw.shape, dtype=dtype).copy_(view_stored(raw))
+
+
+def view_stored(raw: RawTensor) -> torch.Tensor:
+    """The numbers of `raw` as they lie there, to be read and not kept."""
+    return _over(raw.data, _STORED[raw.dtype]).view(raw.shape)
 
 
 def from_wire(tensor: Tensor) -> torch.Tensor:

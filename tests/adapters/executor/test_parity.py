@@ -67,11 +67,11 @@ def test_slices_say_what_the_whole_and_transformers_say(
     name: str, make_model: Callable, load: Callable, chain: type, reference: Callable
 ) -> None:
     kind, settings = MODELS[name]
-    directory, model = make_model(kind, **settings)
+    source, model = make_model(kind, **settings)
     wanted = [reference(model, prompt, 12) for prompt in prompts()]
     assert len({tuple(tokens) for tokens in wanted}) > 1
     for borders in ((0, 6), *SPLITS):
-        executors = load(directory, borders)
+        executors = load(source, borders)
         for prompt, tokens in zip(prompts(), wanted, strict=True):
             generation = chain(executors)
             assert generation.generate(prompt, 12) == tokens, (borders, len(prompt))
@@ -86,8 +86,8 @@ def test_slices_agree_in_bf16(
     chain: type,
     reference: Callable,
 ) -> None:
-    directory, model = make_model("llama", layers=5, dtype=torch.bfloat16)
-    executors = load(directory, borders, "bf16")
+    source, model = make_model("llama", layers=5, dtype=torch.bfloat16)
+    executors = load(source, borders, "bf16")
     for prompt in prompts():
         generation = chain(executors)
         assert generation.generate(prompt, 12) == reference(model, prompt, 12)
@@ -99,9 +99,9 @@ def test_hidden_states_are_bit_equal_to_those_of_a_whole_slice(
     name: str, make_model: Callable, load: Callable, chain: type
 ) -> None:
     kind, settings = MODELS[name]
-    directory, model = make_model(kind, **settings)
-    body = load(directory, (0, 5))[0]
-    split = load(directory, (0, 2, 5))
+    source, model = make_model(kind, **settings)
+    body = load(source, (0, 5))[0]
+    split = load(source, (0, 2, 5))
     prompt = prompts()[-1]
     whole, parts = chain([body]), chain(split)
     for tokens in (prompt, [3], [4, 5], [6]):
@@ -116,8 +116,8 @@ def test_parts_of_larger_slices_make_a_route(
     name: str, make_model: Callable, load: Callable, chain: type, reference: Callable
 ) -> None:
     kind, settings = MODELS[name]
-    directory, model = make_model(kind, **settings)
-    low, high = load(directory, (0, 4))[0], load(directory, (1, 6))[0]
+    source, model = make_model(kind, **settings)
+    low, high = load(source, (0, 4))[0], load(source, (1, 6))[0]
     for border in (1, 2, 3, 4):
         for prompt in prompts():
             generation = chain([low, high], parts=[Slice(0, border), Slice(border, 6)])
@@ -128,8 +128,8 @@ def test_parts_of_larger_slices_make_a_route(
 def test_one_host_may_be_two_stages_of_a_route(
     make_model: Callable, load: Callable, chain: type, reference: Callable
 ) -> None:
-    directory, model = make_model("llama")
-    whole, middle = load(directory, (0, 6))[0], load(directory, (2, 4))[0]
+    source, model = make_model("llama")
+    whole, middle = load(source, (0, 6))[0], load(source, (2, 4))[0]
     prompt = prompts()[2]
     generation = chain([whole, middle], parts=[Slice(0, 2), Slice(2, 4)])
     tail = chain([whole], b"t" * 16, parts=[Slice(4, 6)])
@@ -140,8 +140,8 @@ def test_one_host_may_be_two_stages_of_a_route(
 def test_two_sessions_at_once_share_nothing(
     make_model: Callable, load: Callable, chain: type, reference: Callable
 ) -> None:
-    directory, model = make_model("llama")
-    executors = load(directory, (0, 2, 6))
+    source, model = make_model("llama")
+    executors = load(source, (0, 2, 6))
     first, second = prompts()[2], prompts()[3]
     a, b = chain(executors, b"a" * 16), chain(executors, b"b" * 16)
     drawn_a, drawn_b = [a.step(first).token], [b.step(second).token]
@@ -159,8 +159,8 @@ def test_cropped_rows_are_run_again_with_the_same_result(
     name: str, make_model: Callable, load: Callable, chain: type, reference: Callable
 ) -> None:
     kind, settings = MODELS[name]
-    directory, model = make_model(kind, **settings)
-    executors = load(directory, (0, 3, 6))
+    source, model = make_model(kind, **settings)
+    executors = load(source, (0, 3, 6))
     prompt = prompts()[2]
     wanted = reference(model, prompt, 8)
     generation = chain(executors)
@@ -174,10 +174,10 @@ def test_cropped_rows_are_run_again_with_the_same_result(
 def test_a_prompt_in_chunks_says_the_same(
     make_model: Callable, load: Callable, chain: type, reference: Callable
 ) -> None:
-    directory, model = make_model("mistral", sliding_window=8)
+    source, model = make_model("mistral", sliding_window=8)
     prompt = prompts()[3]
     for borders in ((0, 6), (0, 2, 6)):
-        generation = chain(load(directory, borders))
+        generation = chain(load(source, borders))
         for start in (0, 6, 12):
             result = generation.step(prompt[start : start + 6], want_token=False)
             assert (result.hidden, result.token) == (None, None)

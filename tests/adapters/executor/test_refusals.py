@@ -10,9 +10,12 @@ import pytest
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
 from diffuse_core.ports import StageStep, Tensor
+from tests.adapters.executor.stages import run_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import torch
 
     from diffuse_core.adapters.executor.stage_executor import StageExecutor
 
@@ -39,7 +42,7 @@ def first(make_model: Callable, load: Callable) -> StageExecutor:
     """Holds 0:3 of 6, with a session of at most 10 positions that has 2 rows."""
     executor = load(make_model("llama")[0], (0, 3))[0]
     executor.open(SESSION, Slice(0, 3), 10)
-    executor.run(step(Slice(0, 3), tokens=(1, 2)))
+    run_one(executor, step(Slice(0, 3), tokens=(1, 2)))
     return executor
 
 
@@ -72,11 +75,11 @@ WRONG_FIRST = {
 def test_a_wrong_step_is_refused_and_changes_nothing(first: StageExecutor, message: str) -> None:
     other = b"o" * 16
     first.open(other, Slice(0, 3), 10)
-    first.run(step(Slice(0, 3), session=other, tokens=(1, 2)))
+    run_one(first, step(Slice(0, 3), session=other, tokens=(1, 2)))
     with pytest.raises(Refused, match=message):
-        first.run(step(**{"part": Slice(0, 3), **WRONG_FIRST[message]}))
-    again = first.run(step(Slice(0, 3), **GOOD_FIRST)).hidden
-    wanted = first.run(step(Slice(0, 3), session=other, **GOOD_FIRST)).hidden
+        run_one(first, step(**{"part": Slice(0, 3), **WRONG_FIRST[message]}))
+    again = run_one(first, step(Slice(0, 3), **GOOD_FIRST)).hidden
+    wanted = run_one(first, step(Slice(0, 3), session=other, **GOOD_FIRST)).hidden
     assert bytes(again.data) == bytes(wanted.data)
 
 
@@ -102,22 +105,45 @@ def test_wrong_hidden_states_are_refused_for_that_session_only(
     last: StageExecutor, message: str
 ) -> None:
     with pytest.raises(Refused, match=message):
-        last.run(step(Slice(3, 6), want_token=True, **WRONG_LAST[message]))
-    assert last.run(step(Slice(3, 6), want_token=True, hidden=hidden())).token is not None
+        run_one(last, step(Slice(3, 6), want_token=True, **WRONG_LAST[message]))
+    assert run_one(last, step(Slice(3, 6), want_token=True, hidden=hidden())).token is not None
+
+
+def weights(executor: StageExecutor) -> dict[str, torch.Tensor]:
+    return executor._engine._weights
 
 
 def test_numbers_that_overflow_close_the_session(last: StageExecutor) -> None:
     last.open(b"o" * 16, Slice(3, 6), 10)
-    head = last._weights["lm_head.weight"]
+    head = weights(last)["lm_head.weight"]
     kept = head[0].clone()
     head[0] = float("inf")
-    with pytest.raises(Refused, match="not finite"):
-        last.run(step(Slice(3, 6), want_token=True, hidden=hidden()))
+    with pytest.raises(Refused, match=r"this stage computed NaN.*3:6"):
+        run_one(last, step(Slice(3, 6), want_token=True, hidden=hidden()))
     head[0] = kept
     with pytest.raises(Refused, match="no such session"):
-        last.run(step(Slice(3, 6), position=2, hidden=hidden()))
+        run_one(last, step(Slice(3, 6), position=2, hidden=hidden()))
     other = step(Slice(3, 6), session=b"o" * 16, want_token=True, hidden=hidden())
-    assert last.run(other).token is not None
+    assert run_one(last, other).token is not None
+
+
+def test_hidden_states_that_are_no_numbers_do_not_leave(first: StageExecutor) -> None:
+    embedding = weights(first)["model.embed_tokens.weight"]
+    embedding[7] = float("nan")
+    other = b"o" * 16
+    first.open(other, Slice(0, 3), 10)
+    sick, well = first.run(
+        [
+            step(Slice(0, 3), position=2, tokens=(7,)),
+            step(Slice(0, 3), session=other, tokens=(5,)),
+        ]
+    )
+    assert isinstance(sick, Refused)
+    assert "this stage computed NaN" in str(sick)
+    assert well.hidden.shape == (1, WIDTH)
+    with pytest.raises(Refused, match="no such session"):
+        run_one(first, step(Slice(0, 3), position=3, tokens=(5,)))
+    assert run_one(first, step(Slice(0, 3), session=other, position=1, tokens=(5,))).hidden
 
 
 @pytest.mark.parametrize(
@@ -147,7 +173,7 @@ def test_closing_frees_the_cache_and_forgives_unknown_ids(first: StageExecutor) 
     first.close(SESSION)
     first.close(SESSION)
     first.open(SESSION, Slice(0, 3), 10)
-    assert first.run(step(Slice(0, 3), tokens=(1,))).hidden.shape == (1, WIDTH)
+    assert run_one(first, step(Slice(0, 3), tokens=(1,))).hidden.shape == (1, WIDTH)
 
 
 @pytest.mark.parametrize("length", [-1, 3])
@@ -163,9 +189,11 @@ def test_rows_that_a_window_let_go_cannot_be_cropped_to(
     generation = chain(executors)
     generation.step(range(7))
     generation.crop(5)
-    generation.step(range(6))
+    generation.step(range(90))
+    generation.crop(40)
     with pytest.raises(Refused, match="open a new session"):
         generation.crop(10)
+    assert generation.step([1, 2]).token is not None
     generation.crop(0)
     assert generation.step([1, 2]).token is not None
 
@@ -176,12 +204,12 @@ def test_many_different_parts_do_not_pile_up(make_model: Callable, load: Callabl
     for number, part in enumerate(parts):
         executor.open(number.to_bytes(16, "big"), part, 4)
         executor.close(number.to_bytes(16, "big"))
-    assert len(executor._parts) <= 9
-    assert executor.slice in executor._parts
+    assert len(executor._engine._parts) <= 9
+    assert executor.slice in executor._engine._parts
 
 
 def test_read_only_bytes_from_the_network_are_taken(last: StageExecutor) -> None:
     data = memoryview(bytes(hidden().data)).toreadonly()
-    one = last.run(step(Slice(3, 6), hidden=hidden(data=data), want_token=True))
+    one = run_one(last, step(Slice(3, 6), hidden=hidden(data=data), want_token=True))
     assert isinstance(one.token, int)
     assert one.seconds >= 0

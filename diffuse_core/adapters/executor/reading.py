@@ -1,0 +1,84 @@
+"""Reading a source's tensors straight into their final place."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import torch
+
+from diffuse_core.adapters.executor.tensors import view_stored
+from diffuse_core.errors import ModelUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from diffuse_core.ports import Progress, WeightSource
+
+FETCHED = 0.5
+"""The fraction of a load that bringing the files here counts as."""
+
+
+def read_tensors(
+    source: WeightSource,
+    wanted: Mapping[str, tuple[tuple[int, ...], torch.dtype]],
+    progress: Progress,
+    device: str = "cpu",
+) -> dict[str, torch.Tensor]:
+    """Read the `wanted` tensors, each into memory of its own shape and type.
+
+    At its peak this takes the tensors and one piece more. `progress` is told the fraction of
+    numbers as they come; what it raises cancels.
+
+    Raises:
+        ModelUnusable: a tensor is missing or has another shape than is wanted.
+    """
+    for name, (shape, _) in wanted.items():
+        _check(source, name, shape)
+    source.fetch(wanted.keys(), lambda fraction: progress(FETCHED * fraction))
+    total = sum(prod(shape) for shape, _ in wanted.values())
+    done = 0
+    weights: dict[str, torch.Tensor] = {}
+    for name, (shape, dtype) in wanted.items():
+        weights[name] = _read(source, name, shape, dtype, device)
+        done += prod(shape)
+        progress(FETCHED + (1 - FETCHED) * done / total)
+    return weights
+
+
+def _check(source: WeightSource, name: str, shape: tuple[int, ...]) -> None:
+    found = source.shape_of(name)
+    if found is None:
+        raise ModelUnusable(
+            f"the model has no tensor {name}; its files are incomplete: download it again"
+        )
+    if tuple(found) != shape:
+        raise ModelUnusable(
+            f"tensor {name} has shape {tuple(found)}, the model's settings say {shape}; "
+            "its files do not belong together: download it again"
+        )
+
+
+def _read(
+    source: WeightSource, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: str
+) -> torch.Tensor:
+    tensor = torch.empty(shape, dtype=dtype, device=device)
+    rows = tensor.view(1) if tensor.dim() == 0 else tensor
+    at = 0
+    for piece in source.pieces(name):
+        block = view_stored(piece)
+        block = block.view(1) if block.dim() == 0 else block
+        end = at + block.shape[0]
+        if block.shape[1:] != rows.shape[1:] or end > rows.shape[0]:
+            raise _broken(name)
+        rows[at:end].copy_(block)
+        at = end
+    if at != rows.shape[0]:
+        raise _broken(name)
+    return tensor
+
+
+def _broken(name: str) -> ModelUnusable:
+    return ModelUnusable(
+        f"tensor {name} was not read in its own shape; its files changed: download it again"
+    )
