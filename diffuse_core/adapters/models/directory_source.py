@@ -98,10 +98,24 @@ def _counts(name: str) -> bool:
     return name == HEAD or (name.startswith("model.") and not name.endswith("rotary_emb.inv_freq"))
 
 
-def _indexed(directory: Path, index: _Index) -> dict[str, StoredTensor]:
+def indexed_files(path: Path) -> list[str]:
+    """The files that an index names.
+
+    Raises:
+        ModelUnusable: it is malformed, hostile or names too many.
+    """
+    return _files(path, _read_json(path, MAX_INDEX_BYTES, _index_decoder))
+
+
+def _files(path: Path, index: _Index) -> list[str]:
     files = sorted(set(index.weight_map.values()))
     if len(files) > MAX_FILES:
-        raise ModelUnusable(f"{directory / INDEX} names more than {MAX_FILES} files")
+        raise ModelUnusable(f"{path} names more than {MAX_FILES} files")
+    return files
+
+
+def _indexed(directory: Path, index: _Index) -> dict[str, StoredTensor]:
+    files = _files(directory / INDEX, index)
     missing = [file for file in files if not (directory / file).is_file()]
     if missing:
         raise ModelUnusable(

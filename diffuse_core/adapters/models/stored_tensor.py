@@ -109,6 +109,12 @@ def read_range(tensor: StoredTensor, start: int, target: memoryview) -> None:
         raise ModelUnusable(f"{tensor.path} cannot be read: {error.strerror}") from error
 
 
+def sample_places(tensor: StoredTensor) -> list[tuple[int, int]]:
+    """Start and length of the samples of a tensor that `content_digest` reads."""
+    length = min(SAMPLE_BYTES, tensor.size)
+    return [(start, length) for start in (0, (tensor.size - length) // 2, tensor.size - length)]
+
+
 def content_digest(config: Mapping[str, object], tensors: Iterable[StoredTensor]) -> str:
     """SHA-256 (hexadecimal) of what the weights are.
 
@@ -126,9 +132,8 @@ def content_digest(config: Mapping[str, object], tensors: Iterable[StoredTensor]
     )
     digest = hashlib.sha256(b"diffuse model 1\x00" + head)
     for tensor in ordered:
-        length = min(SAMPLE_BYTES, tensor.size)
-        sample = bytearray(length)
-        for start in (0, (tensor.size - length) // 2, tensor.size - length):
+        for start, length in sample_places(tensor):
+            sample = bytearray(length)
             read_range(tensor, start, memoryview(sample))
             digest.update(sample)
     return digest.hexdigest()
