@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import gguf
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from tests.adapters.models.hub_server import hub_server
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from transformers import PreTrainedConfig
 
     from diffuse_core.ports import WeightSource
+    from tests.adapters.models.hub_server import Hub
 
 SIZES = {
     "vocab_size": 96,
@@ -153,3 +157,12 @@ def write_gguf(tmp_path: Path) -> Callable:
         return tmp_path / name
 
     return write
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub on loopback, for a user who has a token."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with hub_server() as running:
+        yield running
+    huggingface_hub.close_session()
