@@ -166,6 +166,13 @@ class Credit(Message, frozen=True, tag="credit"):
     tokens: Annotated[int, msgspec.Meta(ge=1, le=4096)]
 
 
+class RowsRun(Message, frozen=True, tag="ran"):
+    """A Stage to the one before it: so many more rows of the Session had their pass here."""
+
+    session: WireSessionId
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+
+
 class CloseSession(Message, frozen=True, tag="close"):
     """Client to every Stage: free everything of this Session."""
 
@@ -265,6 +272,7 @@ SessionMessage = (
     | ForwardHidden
     | TokenDrawn
     | Credit
+    | RowsRun
     | CloseSession
     | WatchSession
     | SessionAlive

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
 MAX_SESSIONS = 64
 
+PREFILL_ROWS = 128
+"""Into chunks of so many rows the first Stage cuts a prompt.
+
+The same on every Stage and under any load: where a prompt is cut may show in the last bits.
+"""
+
+WINDOW_ROWS = 4 * PREFILL_ROWS
+"""Rows that a Stage may send the next one ahead of what that one has run.
+
+So a slow Stage holds few hidden states, and a long prompt waits where it is ids.
+"""
+
 
 @dataclass(frozen=True)
 class StageTerms:
@@ -90,7 +102,7 @@ def _check_route(message: OpenSession, layers: int) -> None:
 
 
 class StageSession:
-    """One Session on one Stage: positions received, credits left, tokens drawn."""
+    """One Session on one Stage: rows received, run and sent on, credits left, tokens drawn."""
 
     def __init__(self, message: OpenSession) -> None:
         self.id = message.session
@@ -106,7 +118,11 @@ class StageSession:
         self.ring = message.route[0]
         self.tail = message.route[-1]
         self.received = 0
+        self.ran = 0
+        self.sent = 0
         self.drawn = 0
+        self._told = 0
+        self._ran_after = 0
         self._credits = message.credits
         self._held: int | None = None
 
@@ -120,7 +136,35 @@ class StageSession:
             raise Refused(f"rows for position {position} came where {self.received} was next")
         if position + rows > self.budget:
             raise Refused(f"{position + rows} positions pass the budget of {self.budget}")
+        if not self.is_first and self.received + rows - self.ran > WINDOW_ROWS:
+            raise Refused(f"more than {WINDOW_ROWS} rows wait at this stage")
         self.received += rows
+
+    def count_ran(self, rows: int) -> int:
+        """Account for rows that had their pass; how many to tell the Stage before, or 0."""
+        self.ran += rows
+        untold = self.ran - self._told
+        if self.is_first or untold < PREFILL_ROWS:
+            return 0
+        self._told = self.ran
+        return untold
+
+    def may_send(self, rows: int) -> bool:
+        """Whether the next Stage has room for `rows` more; if so they count as sent."""
+        if self.sent + rows - self._ran_after > WINDOW_ROWS:
+            return False
+        self.sent += rows
+        return True
+
+    def count_ran_after(self, rows: int) -> None:
+        """Account for rows that the next Stage says it ran.
+
+        Raises:
+            Refused: it was never sent so many.
+        """
+        if self._ran_after + rows > self.sent:
+            raise Refused("the stage says that it ran more rows than it was sent")
+        self._ran_after += rows
 
     def draw(self, token: int) -> FinishReason | None:
         """Account for a token the last Stage drew; why the generation ends with it, or None."""

@@ -9,7 +9,14 @@ from diffuse_core.domain.decoding import DecodingParams
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import Hop, OpenSession
 from diffuse_core.domain.records import ModelRef
-from diffuse_core.domain.session import MAX_SESSIONS, StageSession, StageTerms, admit
+from diffuse_core.domain.session import (
+    MAX_SESSIONS,
+    PREFILL_ROWS,
+    WINDOW_ROWS,
+    StageSession,
+    StageTerms,
+    admit,
+)
 from diffuse_core.domain.shapes import ModelShape
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
@@ -96,6 +103,62 @@ def test_rows_come_in_order_and_within_the_budget() -> None:
         session.take_rows(5, 16)
     session.take_rows(5, 15)
     assert session.received == 20
+
+
+def later_stage(**changes: Any) -> StageSession:
+    return StageSession(opening(index=1, budget=4 * WINDOW_ROWS, **changes))
+
+
+def test_only_so_many_rows_may_wait_at_a_stage() -> None:
+    stage = later_stage()
+    stage.take_rows(0, WINDOW_ROWS)
+    with pytest.raises(Refused, match=f"more than {WINDOW_ROWS} rows wait"):
+        stage.take_rows(WINDOW_ROWS, 1)
+    stage.count_ran(1)
+    stage.take_rows(WINDOW_ROWS, 1)
+
+
+def test_a_prompt_waits_at_the_first_stage_however_long_it_is() -> None:
+    first = StageSession(opening(budget=4 * WINDOW_ROWS))
+    first.take_rows(0, 4 * WINDOW_ROWS)
+    assert first.count_ran(4 * WINDOW_ROWS) == 0
+
+
+def test_a_stage_tells_now_and_then_what_it_ran() -> None:
+    stage = later_stage()
+    told = [stage.count_ran(rows) for rows in (PREFILL_ROWS - 1, 1, PREFILL_ROWS + 5, 1)]
+    assert told == [0, PREFILL_ROWS, PREFILL_ROWS + 5, 0]
+
+
+def test_rows_go_on_as_the_next_stage_runs_them() -> None:
+    stage = StageSession(opening())
+    chunks = WINDOW_ROWS // PREFILL_ROWS
+    assert all(stage.may_send(PREFILL_ROWS) for _ in range(chunks))
+    assert not stage.may_send(1)
+    stage.count_ran_after(PREFILL_ROWS)
+    assert not stage.may_send(PREFILL_ROWS + 1)
+    assert stage.may_send(PREFILL_ROWS)
+    assert not stage.may_send(1)
+    assert stage.sent == WINDOW_ROWS + PREFILL_ROWS
+
+
+def test_nobody_runs_more_rows_than_were_sent() -> None:
+    stage = StageSession(opening())
+    stage.may_send(5)
+    stage.count_ran_after(4)
+    with pytest.raises(Refused, match="more rows than it was sent"):
+        stage.count_ran_after(2)
+
+
+def test_what_is_not_told_yet_never_stops_the_sender() -> None:
+    """The receiver holds back less than a chunk; a chunk must still fit the window."""
+    before, stage, position = StageSession(opening()), later_stage(), 0
+    for rows in [PREFILL_ROWS - 1, *[PREFILL_ROWS] * 9, 1, 1, 1]:
+        assert before.may_send(rows)
+        stage.take_rows(position, rows)
+        position += rows
+        if told := stage.count_ran(rows):
+            before.count_ran_after(told)
 
 
 def test_a_stop_id_ends_the_generation() -> None:

@@ -83,7 +83,7 @@ class Host:
 
     def rows(self) -> int:
         """Positions in the executor's caches."""
-        return sum(cache.length for cache in self.executors[-1]._sessions.values())
+        return sum(session.cache.length for session in self.executors[-1]._sessions.values())
 
 
 class Cluster:

@@ -194,7 +194,7 @@ async def test_a_host_that_dies_in_the_prefill_is_replaced(
     cluster: Cluster, tiny: TinyModel
 ) -> None:
     class Crashing:
-        """An executor whose host vanishes in its first pass."""
+        """An executor whose host vanishes when its first prompt comes."""
 
         def __init__(self, *given: object) -> None:
             self._inner = load_slice(*given)
@@ -202,11 +202,11 @@ async def test_a_host_that_dies_in_the_prefill_is_replaced(
         def __getattr__(self, name: str) -> object:
             return getattr(self._inner, name)
 
-        def run(self, step: object) -> object:
+        def start(self, step: object) -> object:
             if not crashed:
                 crashed.append(step)
                 loop.call_soon_threadsafe(cluster.crash, doomed)
-            return self._inner.run(step)
+            return self._inner.start(step)
 
     loop = asyncio.get_running_loop()
     crashed: list[object] = []

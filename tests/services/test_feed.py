@@ -23,7 +23,7 @@ from tests.services.tiny_model import LAYERS, ids, words
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from diffuse_core.ports import StageResult, StageStep
     from diffuse_core.services.links import Link
@@ -59,11 +59,11 @@ class Gate:
     def __exit__(self, *_: object) -> None:
         self._open.set()
 
-    def _run(self, step: StageStep) -> StageResult:
+    def _run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
         self.passes += 1
         if self.passes > FREE_PASSES:
             self._open.wait(10)
-        return self._plain(step)
+        return self._plain(steps)
 
 
 def busy(cluster: Cluster) -> list[int]:

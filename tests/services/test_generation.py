@@ -15,7 +15,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest, RouteChosen, TextDelta
 from diffuse_core.errors import UsageError
 from diffuse_core.ports import StageStep
-from diffuse_core.services import run, stage
+from diffuse_core.services import run, stage_run
 from tests.services.tiny_model import BEGIN, CONTEXT, END, LAYERS, ids, words
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def unsplit(tiny: TinyModel, prompt: Sequence[int], count: int) -> tuple[int, ..
         step = StageStep(
             session=b"s" * 16, part=whole, position=position, tokens=fed, want_token=True
         )
-        said.append(executor.run(step).token)
+        said.append(executor.run([step])[0].token)
         position, fed = position + len(fed), (said[-1],)
     return tuple(said)
 
@@ -53,7 +53,7 @@ def unsplit(tiny: TinyModel, prompt: Sequence[int], count: int) -> tuple[int, ..
 async def test_any_split_says_what_transformers_says(
     split: Callable, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch, stages: int
 ) -> None:
-    monkeypatch.setattr(stage, "PREFILL_ROWS", 8)
+    monkeypatch.setattr(stage_run, "PREFILL_ROWS", 8)
     monkeypatch.setattr(run, "MAX_ROWS", 20)
     cluster = await split(stages)
     watching, hosting = await cluster.client(), cluster.hosts[-1].client
@@ -195,7 +195,7 @@ async def test_text_streams_as_it_is_drawn(split: Callable, tiny: TinyModel) -> 
 async def test_generations_at_once_share_nothing(
     split: Callable, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch, stages: int
 ) -> None:
-    monkeypatch.setattr(stage, "PREFILL_ROWS", 8)
+    monkeypatch.setattr(stage_run, "PREFILL_ROWS", 8)
     cluster = await split(stages)
     clients = [await cluster.client(), await cluster.client(), cluster.hosts[-1].client]
     asked = [(1, 0), (5, 1), (13, 2), (21, 3), (5, 4), (2, 5)]

@@ -14,14 +14,15 @@ from diffuse_core.domain.messages import (
     SessionFailed,
     TokenDrawn,
 )
-from diffuse_core.services import stage
+from diffuse_core.services import scheduler
 from tests.services.intruder import SESSION, WIDTH, Intruder, hidden
 from tests.services.tiny_model import VOCAB
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from diffuse_core.errors import Refused
     from diffuse_core.ports import StageResult, StageStep
     from tests.services.cluster import Cluster
 
@@ -100,7 +101,7 @@ async def test_bad_hidden_states_end_only_their_session(
 async def test_a_flood_of_rows_ends_its_session(
     pair: Cluster, running: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "MAX_INBOX", 4)
+    monkeypatch.setattr(scheduler, "MAX_STEPS", 4)
     intruder = Intruder(pair)
     host = next(host for host in pair.hosts if host.service.slice.start == 0)
     link = await intruder.open(host)
@@ -115,15 +116,15 @@ async def test_a_full_inbox_does_not_break_a_single_stage(
     split: Callable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client fills up the queue that the ring of its session runs through."""
-    monkeypatch.setattr(stage, "MAX_INBOX", 4)
+    monkeypatch.setattr(scheduler, "MAX_STEPS", 4)
     cluster = await split(1)
     host = cluster.hosts[0]
     plain, started, release = host.executors[0].run, threading.Event(), threading.Event()
 
-    def held(step: StageStep) -> StageResult:
+    def held(steps: Sequence[StageStep]) -> list[StageResult | Refused]:
         started.set()
         release.wait(10)
-        return plain(step)
+        return plain(steps)
 
     host.executors[0].run = held
     intruder = Intruder(cluster)
@@ -132,7 +133,9 @@ async def test_a_full_inbox_does_not_break_a_single_stage(
     await until(started.is_set)
     for position in range(1, 5):
         await link.send(ForwardTokens(SESSION, position, (1,), want_token=False))
-    await until(lambda: host.service.stage._runs[SESSION].inbox.full())
+    await until(lambda: len(host.service.stage._runs[SESSION].lane.steps) == 4)
+    # The pass that comes next takes one out.
+    monkeypatch.setattr(scheduler, "MAX_STEPS", 3)
     release.set()
     assert isinstance(await intruder.answer(), TokenDrawn)
     answer = await intruder.answer()

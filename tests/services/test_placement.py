@@ -84,7 +84,7 @@ async def test_the_layer_count_in_records_is_the_executors(
 ) -> None:
     host = await cluster.host(3)
     holding = next(m.record.holding for m in cluster.nodes[0].members() if m.record.holding)
-    assert holding.model.shape.layers == LAYERS == host.executors[0]._plan.layers
+    assert holding.model.shape.layers == LAYERS == host.executors[0]._bounds.layers
     assert holding.slice == host.executors[0].slice
     assert holding.model == host.service.model
 

@@ -11,7 +11,7 @@ import pytest
 from diffuse_core.domain.messages import CloseSession, TokenDrawn
 from diffuse_core.domain.view import GenerateRequest, TextDelta
 from diffuse_core.errors import StagesLost
-from diffuse_core.services import run, stage
+from diffuse_core.services import run, stage, stage_run
 from tests.services.tiny_model import ids, words
 from tests.services.waiting import until
 
@@ -100,7 +100,7 @@ async def test_cancelling_frees_every_stage(
 async def test_cancelling_before_the_first_token_frees_every_stage(
     split: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "PREFILL_ROWS", 1)
+    monkeypatch.setattr(stage_run, "PREFILL_ROWS", 1)
     cluster = await split(2)
     client = await cluster.client()
     task = asyncio.create_task(client.whole(ask()))

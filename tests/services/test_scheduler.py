@@ -1,0 +1,535 @@
+"""Who runs when, and with whom: order, fairness, and what a failure or a farewell touches."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import weakref
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diffuse_core.errors import Refused
+from diffuse_core.ports import StageStep
+from diffuse_core.services import scheduler as scheduler_module
+from diffuse_core.services.compute import ComputeThread
+from diffuse_core.services.meter import Meter
+from diffuse_core.services.scheduler import (
+    AHEAD,
+    LONG_SHARE,
+    MAX_BATCH,
+    QUIET_BIT_S,
+    QUIET_S,
+    SHORT_ROWS,
+    Lane,
+    Scheduler,
+)
+from tests.services.scripted_executor import WHOLE, FakeClock, ScriptedExecutor, answer
+from tests.services.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+LONG = 20
+
+
+class Desk:
+    """A scheduler over a scripted executor, and shorthand for what sessions do."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.executor = ScriptedExecutor(self.clock)
+        self.compute = ComputeThread()
+        self.meter = Meter(self.clock)
+        self.scheduler = Scheduler(self.executor, self.compute, self.clock, self.meter)
+        self.given: dict[Lane, list[int]] = {}
+
+    async def lane(self, name: str) -> Lane:
+        lane = Lane(name.encode())
+        await self.scheduler.open(lane, WHOLE, 10_000)
+        self.given[lane] = []
+        return lane
+
+    async def lanes(self, count: int) -> list[Lane]:
+        return [await self.lane(f"{number:02}") for number in range(count)]
+
+    def give(self, lane: Lane, tokens: int | Sequence[int] = 1) -> None:
+        """Submit the next rows of a session."""
+        if isinstance(tokens, int):
+            tokens = [len(self.given[lane]) + at for at in range(tokens)]
+        step = StageStep(
+            session=lane.session,
+            part=WHOLE,
+            position=len(self.given[lane]),
+            tokens=tuple(tokens),
+            want_token=True,
+        )
+        self.given[lane].extend(tokens)
+        self.scheduler.submit(lane, step)
+
+    async def take(self, lane: Lane) -> int:
+        step, result = await self.scheduler.outcome(lane)
+        end = step.position + len(step.tokens)
+        assert result.token == answer(self.given[lane][:end])
+        return end
+
+    async def take_all(self, lane: Lane) -> None:
+        while await self.take(lane) < len(self.given[lane]):
+            pass
+
+    async def idle(self) -> None:
+        await self.compute.run(lambda: None)
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    made = Desk()
+    yield made
+    await made.scheduler.stop()
+    made.compute.close()
+
+
+def names(lanes: Sequence[Lane]) -> list[bytes]:
+    return [lane.session for lane in lanes]
+
+
+# --- together -------------------------------------------------------------------------------
+
+
+async def test_what_waits_runs_in_one_pass(desk: Desk) -> None:
+    lanes = await desk.lanes(9)
+    with desk.executor.held() as hold:
+        desk.give(lanes[0])
+        await until(hold.arrived)
+        for lane in lanes[1:]:
+            desk.give(lane)
+    for lane in lanes:
+        await desk.take_all(lane)
+    assert desk.executor.short_passes() == [names(lanes[:1]), names(lanes[1:])]
+
+
+async def test_what_arrives_in_one_breath_runs_together(desk: Desk) -> None:
+    lanes = await desk.lanes(8)
+    for lane in lanes:
+        desk.give(lane)
+    for lane in lanes:
+        await desk.take_all(lane)
+    assert desk.executor.short_passes() == [names(lanes)]
+
+
+async def test_nobody_waits_for_a_batch_to_fill(desk: Desk) -> None:
+    first, _ = await desk.lanes(2)
+    for _ in range(3):
+        desk.give(first)
+        await desk.take_all(first)
+    assert desk.executor.short_passes() == [[b"00"]] * 3
+
+
+async def test_a_session_has_one_step_in_a_pass_and_its_steps_in_order(desk: Desk) -> None:
+    one, other = await desk.lanes(2)
+    for _ in range(3):
+        desk.give(one)
+    desk.give(other)
+    assert [await desk.take(one) for _ in range(3)] == [1, 2, 3]
+    await desk.take_all(other)
+    assert desk.executor.short_passes() == [[b"00", b"01"], [b"00"], [b"00"]]
+
+
+async def test_a_pass_has_a_limit_and_the_rest_is_next(desk: Desk) -> None:
+    lanes = await desk.lanes(MAX_BATCH + 6)
+    for lane in lanes:
+        desk.give(lane)
+        desk.give(lane)
+    for lane in lanes:
+        await desk.take_all(lane)
+    first, second, third = desk.executor.short_passes()
+    assert first == names(lanes[:MAX_BATCH])
+    # Those who waited come before those who had a turn.
+    assert second[:6] == names(lanes[MAX_BATCH:])
+    assert len(second) == MAX_BATCH
+    assert len(third) == 2 * len(lanes) - 2 * MAX_BATCH
+
+
+async def test_rows_decide_what_is_short(desk: Desk) -> None:
+    lanes = await desk.lanes(3)
+    for lane, rows in zip(lanes, (SHORT_ROWS, SHORT_ROWS + 1, 1), strict=True):
+        desk.give(lane, rows)
+    for lane in lanes:
+        await desk.take_all(lane)
+    assert desk.executor.passes() == [
+        ("run", [b"00", b"02"]),
+        ("start", b"01"),
+        ("advance", b"01"),
+    ]
+
+
+async def test_the_meter_counts_rows_and_times_short_passes(desk: Desk) -> None:
+    lanes = await desk.lanes(4)
+    for lane in lanes:
+        desk.give(lane)
+    for lane in lanes:
+        await desk.take_all(lane)
+    desk.give(lanes[0], LONG)
+    await desk.take_all(lanes[0])
+    assert desk.meter.tokens_per_s() == 4 + LONG
+    assert desk.meter.step_ms() == pytest.approx(10.0)
+
+
+# --- long passes ----------------------------------------------------------------------------
+
+
+async def test_a_long_pass_goes_on_between_short_ones_no_longer_than_they(desk: Desk) -> None:
+    running, prompt = await desk.lanes(2)
+    desk.executor.bits = 6
+    desk.give(running)
+    await desk.take_all(running)
+    desk.give(prompt, LONG)
+    for _ in range(8):
+        desk.give(running)
+        await desk.take_all(running)
+    await desk.take_all(prompt)
+    passes = [what for what, _ in desk.executor.passes() if what != "start"]
+    assert passes == ["run"] + ["run", "advance"] * 6 + ["run"] * 2
+    assert desk.executor.bit_seconds == [pytest.approx(LONG_SHARE * 0.01)] * 6
+
+
+async def test_a_token_waits_at_most_twice_as_long_while_a_prompt_arrives(desk: Desk) -> None:
+    running, prompt = await desk.lanes(2)
+    desk.executor.bits = 4
+    desk.give(running)
+    await desk.take_all(running)
+    alone = desk.executor.short_s
+    for _ in range(16):
+        desk.give(prompt, LONG)
+    for _ in range(70):
+        desk.give(running)
+        await desk.take_all(running)
+        while not prompt.outcomes.empty():
+            await desk.take(prompt)
+    waits = [after - before for before, after in pairwise(desk.executor.short_ends)]
+    assert max(waits) <= 2 * alone
+    assert len(desk.executor.bit_seconds) == 64
+
+
+async def test_one_slow_short_pass_does_not_make_long_bits(desk: Desk) -> None:
+    running, prompt = await desk.lanes(2)
+    for short_s in (0.01, 0.01, 0.01, 3.0):
+        desk.executor.short_s = short_s
+        desk.give(running)
+        await desk.take_all(running)
+    desk.give(prompt, LONG)
+    await desk.take_all(prompt)
+    assert desk.executor.bit_seconds == [pytest.approx(LONG_SHARE * 0.01)]
+
+
+async def test_a_prompt_alone_goes_in_larger_bits(desk: Desk) -> None:
+    running, prompt = await desk.lanes(2)
+    desk.give(prompt, LONG)
+    await desk.take_all(prompt)
+    desk.give(running)
+    await desk.take_all(running)
+    # Nothing waits, but somebody is being answered: their token may be on its way round.
+    desk.give(prompt, LONG)
+    await desk.take_all(prompt)
+    desk.clock.now += QUIET_S + 0.1
+    desk.give(prompt, LONG)
+    await desk.take_all(prompt)
+    small = pytest.approx(LONG_SHARE * 0.01)
+    assert desk.executor.bit_seconds == [QUIET_BIT_S, small, QUIET_BIT_S]
+
+
+async def test_short_work_comes_between_the_bits_of_a_prompt(desk: Desk) -> None:
+    prompt, newcomer = await desk.lanes(2)
+    desk.executor.bits = 3
+    with desk.executor.held() as hold:
+        desk.give(prompt, LONG)
+        await until(hold.arrived)
+        desk.give(newcomer)
+    await desk.take_all(newcomer)
+    await desk.take_all(prompt)
+    assert [what for what, _ in desk.executor.passes()] == [
+        "start", "advance", "run", "advance", "advance",
+    ]  # fmt: skip
+
+
+async def test_long_prompts_take_turns_chunk_by_chunk(desk: Desk) -> None:
+    long, short = await desk.lanes(2)
+    desk.executor.bits = 2
+    for _ in range(4):
+        desk.give(long, LONG)
+    desk.give(short, LONG)
+    await asyncio.gather(desk.take_all(long), desk.take_all(short))
+    started = [whom for what, whom in desk.executor.calls if what == "start"]
+    assert started == [b"00", b"01", b"00", b"00", b"00"]
+    advanced = [whom for what, whom in desk.executor.calls if what == "advance"]
+    # One at a time: what a pass holds is held once.
+    assert advanced == [b"00"] * 2 + [b"01"] * 2 + [b"00"] * 6
+
+
+async def test_nobody_starves(desk: Desk) -> None:
+    running, prompts = (await desk.lanes(8))[:5], [await desk.lane(f"p{n}") for n in range(3)]
+    desk.executor.bits = 3
+
+    async def decode(lane: Lane) -> None:
+        for _ in range(30):
+            desk.give(lane)
+            await desk.take_all(lane)
+
+    for lane in prompts:
+        for _ in range(3):
+            desk.give(lane, LONG)
+    await asyncio.gather(*map(decode, running), *map(desk.take_all, prompts))
+    kinds = [what for what, _ in desk.executor.passes() if what != "start"]
+    bits = 3 * 3 * desk.executor.bits
+    assert (kinds.count("run"), kinds.count("advance")) == (30, bits)
+    # As long as there is both, they alternate.
+    both = kinds[: len(kinds) - kinds[::-1].index("advance")]
+    assert all(one != other for one, other in pairwise(both))
+
+
+# --- ends -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, LONG])
+async def test_a_closed_session_loses_what_waits(desk: Desk, rows: int) -> None:
+    first, doomed, last = await desk.lanes(3)
+    with desk.executor.held() as hold:
+        desk.give(first, rows)
+        await until(hold.arrived)
+        desk.give(doomed, rows)
+        desk.give(doomed, rows)
+        desk.give(last, rows)
+        desk.scheduler.close(doomed)
+        desk.give(doomed, rows)
+    await desk.take_all(first)
+    await desk.take_all(last)
+    await desk.idle()
+    assert doomed.session not in [whom for what, whom in desk.executor.passes() if what != "run"]
+    assert not any(doomed.session in batch for batch in desk.executor.short_passes())
+    assert desk.executor.calls.count(("close", doomed.session)) == 1
+    assert set(desk.executor.seen) == {first.session, last.session}
+
+
+async def test_a_session_closed_in_its_pass_ends_after_it(desk: Desk) -> None:
+    doomed, other = await desk.lanes(2)
+    with desk.executor.held() as hold:
+        desk.give(doomed)
+        desk.give(doomed)
+        desk.give(other)
+        await until(hold.arrived)
+        desk.scheduler.close(doomed)
+        desk.scheduler.close(doomed)
+        again = Lane(doomed.session)
+        desk.given[again] = []
+        opening = asyncio.ensure_future(desk.scheduler.open(again, WHOLE, 100))
+    await opening
+    desk.give(again, [9])
+    await desk.take_all(other)
+    await desk.take_all(again)
+    assert doomed.outcomes.empty()
+    assert desk.executor.calls[2:] == [
+        ("run", [b"00", b"01"]),
+        ("close", b"00"),
+        ("open", b"00"),
+        ("run", [b"00"]),
+    ]
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+async def test_a_session_closed_in_its_long_pass_ends_at_the_next_bit(
+    desk: Desk, bits: int
+) -> None:
+    doomed, other = await desk.lanes(2)
+    desk.executor.bits = bits
+    with desk.executor.held() as hold:
+        desk.give(doomed, LONG)
+        desk.give(doomed, LONG)
+        await until(hold.arrived)
+        desk.scheduler.close(doomed)
+        again = Lane(doomed.session)
+        desk.given[again] = []
+        opening = asyncio.ensure_future(desk.scheduler.open(again, WHOLE, 100))
+        desk.give(other, LONG)
+    await opening
+    desk.give(again, LONG)
+    await desk.take_all(other)
+    await desk.take_all(again)
+    assert doomed.outcomes.empty()
+    assert doomed.long is None
+    calls = [call for call in desk.executor.calls if call[1] == b"00"]
+    assert calls == [
+        ("open", b"00"), ("start", b"00"), ("advance", b"00"), ("close", b"00"),
+        ("open", b"00"), ("start", b"00"), *[("advance", b"00")] * bits,
+    ]  # fmt: skip
+
+
+async def test_a_session_closed_between_two_bits(desk: Desk) -> None:
+    doomed, other = await desk.lanes(2)
+    desk.executor.bits = 2
+    with desk.executor.held() as first:
+        desk.give(doomed, LONG)
+        await until(first.arrived)
+        desk.give(other)
+        # Holds the short pass that comes between.
+        with desk.executor.held() as second:
+            first.release()
+            await until(second.arrived)
+            desk.scheduler.close(doomed)
+    await desk.take_all(other)
+    await desk.idle()
+    assert desk.executor.passes() == [("start", b"00"), ("advance", b"00"), ("run", [b"01"])]
+    assert doomed.long is None
+
+
+async def test_stopping_runs_nothing_more_and_lets_go_of_the_executor() -> None:
+    desk = Desk()
+    (lane,) = await desk.lanes(1)
+    with desk.executor.held() as hold:
+        desk.give(lane)
+        desk.give(lane)
+        await until(hold.arrived)
+        await desk.scheduler.stop()
+    await desk.idle()
+    assert desk.executor.short_passes() == [[b"00"]]
+    desk.compute.close()
+    gone = weakref.ref(desk.executor)
+    del desk, lane, hold
+    gc.collect()
+    assert gone() is None
+
+
+# --- failures -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, LONG])
+async def test_a_refused_step_fails_its_session_only(desk: Desk, rows: int) -> None:
+    bad, *good = await desk.lanes(4)
+    desk.executor.refuse.add(bad.session)
+    for lane in (bad, *good):
+        desk.give(lane, rows)
+        desk.give(lane, rows)
+    with pytest.raises(Refused, match=r"bad|started"):
+        await desk.take(bad)
+    # Nothing of it runs any more, not even what comes now.
+    desk.give(bad, rows)
+    for lane in good:
+        await desk.take_all(lane)
+    assert bad.outcomes.empty()
+    desk.scheduler.close(bad)
+    await desk.idle()
+    assert bad.session not in desk.executor.seen
+
+
+async def test_numbers_that_fail_at_the_end_of_a_long_pass(desk: Desk) -> None:
+    bad, good = await desk.lanes(2)
+    desk.executor.bits = 3
+    desk.give(bad, LONG)
+    desk.give(good, LONG)
+    with desk.executor.held() as hold:
+        await until(hold.arrived)
+        desk.executor.refuse.add(bad.session)
+    with pytest.raises(Refused, match="bad"):
+        await desk.take(bad)
+    await desk.take_all(good)
+
+
+@pytest.mark.parametrize("rows", [1, LONG])
+async def test_an_executor_that_breaks_fails_who_was_in_that_pass(
+    desk: Desk, rows: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, other = await desk.lanes(2)
+    desk.executor.explode.add(bad.session)
+    with desk.executor.held() as hold:
+        desk.give(bad, rows)
+        await until(hold.arrived)
+        desk.give(other, rows)
+    with pytest.raises(Refused, match="the pass failed: RuntimeError") as got:
+        await desk.take(bad)
+    assert got.value.reason == "lost"
+    await desk.take_all(other)
+    assert len(caplog.records) == 1
+    desk.give(other, rows)
+    await desk.take_all(other)
+
+
+async def test_all_of_a_broken_pass_are_told(desk: Desk) -> None:
+    lanes = await desk.lanes(5)
+    desk.executor.explode.add(b"03")
+    for lane in lanes:
+        desk.give(lane)
+    for lane in lanes:
+        with pytest.raises(Refused, match="RuntimeError"):
+            await desk.take(lane)
+
+
+async def test_outcomes_that_are_too_few_go_to_nobody(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes = await desk.lanes(2)
+    monkeypatch.setattr(desk.executor, "run", lambda steps: desk.executor.__class__.run(
+        desk.executor, steps)[1:])  # fmt: skip
+    for lane in lanes:
+        desk.give(lane)
+    for lane in lanes:
+        with pytest.raises(Refused, match="RuntimeError"):
+            await desk.take(lane)
+
+
+async def test_a_session_that_cannot_be_opened(desk: Desk) -> None:
+    await desk.lane("a")
+    with pytest.raises(Refused, match="already"):
+        await desk.lane("a")
+
+
+# --- bounds ---------------------------------------------------------------------------------
+
+
+async def test_a_session_whose_outcomes_nobody_takes_rests(desk: Desk) -> None:
+    slow, other = await desk.lanes(2)
+    for _ in range(6):
+        desk.give(slow)
+    for _ in range(6):
+        desk.give(other)
+        await desk.take_all(other)
+    assert len(desk.executor.seen[slow.session]) == AHEAD
+    await desk.take_all(slow)
+
+
+async def test_too_many_steps_are_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_module, "MAX_STEPS", 4)
+    (lane,) = await desk.lanes(1)
+    for _ in range(4):
+        desk.give(lane)
+    with pytest.raises(Refused, match="too many rows wait"):
+        desk.give(lane)
+
+
+# --- everything at once ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_64_sessions_that_come_and_go_all_get_what_is_theirs(desk: Desk, seed: int) -> None:
+    rng = random.Random(seed)
+    desk.executor.bits = 2
+    lanes = await desk.lanes(64)
+    ended = set(rng.sample(lanes, 16))
+
+    async def live(lane: Lane, turns: int, last: int) -> None:
+        for turn in range(turns):
+            rows = rng.choice((1, 1, 1, SHORT_ROWS, SHORT_ROWS + 1, LONG))
+            for _ in range(rng.choice((1, 1, 3))):
+                desk.give(lane, rows)
+            if lane in ended and turn == last:
+                desk.scheduler.close(lane)
+                return
+            await desk.take_all(lane)
+
+    await asyncio.gather(*(live(lane, 12, rng.randrange(12)) for lane in lanes))
+    await desk.idle()
+    for lane in lanes:
+        if lane not in ended:
+            assert desk.executor.seen[lane.session] == desk.given[lane]
+    assert set(desk.executor.seen) == {lane.session for lane in lanes if lane not in ended}
+    assert max(map(len, desk.executor.short_passes())) > 8
