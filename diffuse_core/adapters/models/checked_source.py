@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from diffuse_core.adapters.models.model_config import whole
+from diffuse_core.adapters.models.model_config import sizes_of
 from diffuse_core.adapters.models.shape_count import check_complete, count_shape
 from diffuse_core.adapters.models.stored_tensor import content_digest, plain_pieces
 from diffuse_core.domain.bundle import encode_bundle
@@ -70,7 +70,7 @@ class CheckedSource(ABC):
 
     @cached_property
     def _bundle(self) -> bytes:
-        return encode_bundle(self._make_bundle(whole(self._config, "max_position_embeddings")))
+        return encode_bundle(self._make_bundle(sizes_of(self._config).context))
 
     @abstractmethod
     def _make_bundle(self, context: int) -> Bundle:

@@ -1,37 +1,49 @@
 """What a model's configuration may say: an allow-list of checked, bounded settings.
 
-A configuration file is data from strangers. Only settings that the proven architectures read are
-kept, so that none can name code to fetch, ask for a size beyond reason, or switch on behaviour
-that was never proven equal.
+A configuration file is data from strangers. Only settings that its architecture reads are kept,
+so that none can name code to fetch, ask for a size beyond reason, or switch on behaviour that was
+never proven equal.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.slices import MAX_LAYERS
+import msgspec
+
+from diffuse_core.adapters.models.architectures import ARCHITECTURES
+from diffuse_core.adapters.models.setting_checks import shown
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
-"""`model_type`s whose slices are proven equal to the whole."""
+    from diffuse_core.adapters.models.architectures import Architecture
 
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Rotary scalings that depend on the position alone (others keep state between passes)."""
+# Where null is a setting of its own: Mistral's window is 4096 when it is left out.
+_NULLABLE = frozenset(
+    {
+        "sliding_window",
+        "num_key_value_heads",
+        "num_kv_heads",
+        "final_logit_softcapping",
+        "attn_logit_softcapping",
+        "q_lora_rank",
+        "n_group",
+        "topk_group",
+    }
+)
+_GENERATING = ("ForCausalLM", "LMHeadModel")
+_PER_LAYER = ("layer_types", "no_rope_layers")
 
-_REQUIRED = {
-    "vocab_size": 2**24,
-    "hidden_size": 2**20,
-    "intermediate_size": 2**22,
-    "num_hidden_layers": MAX_LAYERS,
-    "num_attention_heads": 2**14,
-    "max_position_embeddings": 2**30,
-}
-_ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
-_LAYER_TYPES = ("full_attention", "sliding_attention")
-_MAX_ROPE_ITEMS = 64
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The sizes that every architecture has, whatever it calls them."""
+
+    layers: int
+    hidden: int
+    vocab: int
+    context: int
 
 
 def clean_config(raw: Mapping[str, object], where: str) -> dict[str, object]:
@@ -42,23 +54,22 @@ def clean_config(raw: Mapping[str, object], where: str) -> dict[str, object]:
             out of range, or asks for something that is not supported.
     """
     kind = raw.get("model_type")
-    if kind not in ARCHITECTURES:
+    known = ARCHITECTURES.get(kind) if isinstance(kind, str) else None
+    if known is None:
         raise ModelUnusable(
-            f"{where}: the architecture {_shown(kind)} is not supported; "
+            f"{where}: the architecture {shown(kind)} is not supported; "
             f"supported are {', '.join(ARCHITECTURES)}"
         )
-    _refuse_unsupported(raw, where)
+    _refuse_unsupported(raw, known, where)
+    found = _named(raw, known)
     config: dict[str, object] = {"model_type": kind}
-    for key, top in _REQUIRED.items():
-        config[key] = _count(raw.get(key), key, where, 1, top)
-    for key, check in _OPTIONAL.items():
-        if raw.get(key) is not None:
-            config[key] = check(raw[key], key, where)
-        elif key in raw and key in _NULLABLE:
+    for key, check in known.settings.items():
+        value = found.get(key)
+        if value is not None or key in known.required:
+            config[key] = check(value, key, where)
+        elif key in found and key in _NULLABLE:
             config[key] = None
-    kinds = config.get("layer_types")
-    if isinstance(kinds, list) and len(kinds) != config["num_hidden_layers"]:
-        raise ModelUnusable(f"{where}: layer_types does not list one kind for every layer")
+    _check_lists(config, known, where)
     return config
 
 
@@ -69,8 +80,34 @@ def whole(config: Mapping[str, object], key: str) -> int:
     return value
 
 
-def _refuse_unsupported(raw: Mapping[str, object], where: str) -> None:
-    if "auto_map" in raw:
+def architecture_of(config: Mapping[str, object]) -> Architecture:
+    """The architecture of a cleaned configuration."""
+    return ARCHITECTURES[str(config["model_type"])]
+
+
+def sizes_of(config: Mapping[str, object]) -> Sizes:
+    """The sizes in a cleaned configuration."""
+    known = architecture_of(config)
+    return Sizes(
+        layers=whole(config, known.layers),
+        hidden=whole(config, known.hidden),
+        vocab=whole(config, "vocab_size"),
+        context=whole(config, known.context),
+    )
+
+
+def _named(raw: Mapping[str, object], known: Architecture) -> dict[str, object]:
+    """The settings under today's names; what is left out is what the architecture means by it."""
+    found = dict(known.defaults)
+    for key, value in raw.items():
+        if key in known.aliases and value is not None:
+            found[known.aliases[key]] = value
+    nulls = {key: value for key, value in raw.items() if value is None and key in _NULLABLE}
+    return {**found, **nulls, **{key: value for key, value in raw.items() if value is not None}}
+
+
+def _refuse_unsupported(raw: Mapping[str, object], known: Architecture, where: str) -> None:
+    if "auto_map" in raw and not _is_known_code(raw["auto_map"], known):
         raise ModelUnusable(
             f"{where} wants code of its own to be run (auto_map), which Diffuse never does; "
             "use a model of a built-in architecture"
@@ -80,88 +117,44 @@ def _refuse_unsupported(raw: Mapping[str, object], where: str) -> None:
             f"{where}: quantised safetensors are not supported; "
             "use the unquantised model or a GGUF file"
         )
+    for key in ("is_encoder_decoder", "add_cross_attention"):
+        if raw.get(key):
+            raise ModelUnusable(
+                f"{where}: {key} is {shown(raw[key])}; only models that read and continue one "
+                "text are supported"
+            )
+    _refuse_unread_kinds(raw, known, where)
     names = raw.get("architectures")
     if names is None:
         return
-    if not isinstance(names, list) or not all(str(n).endswith("ForCausalLM") for n in names):
+    if not isinstance(names, list) or not all(str(n).endswith(_GENERATING) for n in names):
         raise ModelUnusable(
-            f"{where}: this is {_shown(names)}, not a text-generating model (…ForCausalLM)"
+            f"{where}: this is {shown(names)}, not a text-generating model (…ForCausalLM)"
         )
 
 
-def _shown(value: object) -> str:
-    return repr(value)[:80]
-
-
-def _count(value: object, key: str, where: str, bottom: int, top: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not bottom <= value <= top:
+def _refuse_unread_kinds(raw: Mapping[str, object], known: Architecture, where: str) -> None:
+    """Kinds of layers where the architecture has one kind only, which then may not be another."""
+    kinds = raw.get("layer_types")
+    if kinds is None or "layer_types" in known.settings:
+        return
+    windowed = "sliding_window" in known.settings and raw.get("sliding_window") is not None
+    if windowed or not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
         raise ModelUnusable(
-            f"{where}: {key} is {_shown(value)}, not a whole number from {bottom} to {top}"
+            f"{where}: layer_types is {shown(kinds)}, which this architecture does not read; "
+            "use another model"
         )
-    return value
 
 
-def _up_to(top: int) -> Callable[[object, str, str], object]:
-    return lambda value, key, where: _count(value, key, where, 1, top)
+def _is_known_code(named: object, known: Architecture) -> bool:
+    """Whether the code is that which is part of `transformers` by now, which is what runs."""
+    if not isinstance(named, dict):
+        return False
+    return all(str(item).partition(".")[0] in known.code for item in named.values())
 
 
-def _flag(value: object, key: str, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise ModelUnusable(f"{where}: {key} is {_shown(value)}, neither true nor false")
-    return value
-
-
-def _fraction(value: object, key: str, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
-        raise ModelUnusable(f"{where}: {key} is {_shown(value)}, not a number above 0")
-    return float(value)
-
-
-def _one_of(value: object, allowed: tuple[str, ...], key: str, where: str) -> str:
-    if not isinstance(value, str) or value not in allowed:
-        raise ModelUnusable(
-            f"{where}: {key} {_shown(value)} is not supported; supported are {', '.join(allowed)}"
-        )
-    return value
-
-
-def _rope(value: object, key: str, where: str) -> dict[str, object]:
-    if not isinstance(value, dict) or len(value) > _MAX_ROPE_ITEMS:
-        raise ModelUnusable(f"{where}: {key} is {_shown(value)}, not a table of settings")
-    found = value.get("rope_type", value.get("type", "default"))
-    kind = _one_of(found, ROPE_TYPES, f"{key}.rope_type", where)
-    rope: dict[str, object] = {"rope_type": kind}
-    for name, item in value.items():
-        if name in ("rope_type", "type") or item is None:
-            continue
-        if isinstance(item, bool) or (isinstance(item, int | float) and 0 <= item < 1e12):
-            rope[str(name)] = item
-        else:
-            raise ModelUnusable(f"{where}: {key}.{str(name)[:40]} is {_shown(item)}, no number")
-    return rope
-
-
-def _layer_types(value: object, key: str, where: str) -> list[str]:
-    if not isinstance(value, list) or len(value) > MAX_LAYERS:
-        raise ModelUnusable(f"{where}: {key} is {_shown(value)}, not a list of kinds of layers")
-    return [_one_of(item, _LAYER_TYPES, key, where) for item in value]
-
-
-_OPTIONAL: dict[str, Callable[[object, str, str], object]] = {
-    "num_key_value_heads": _up_to(2**14),
-    "head_dim": _up_to(2**13),
-    "sliding_window": _up_to(2**30),
-    "max_window_layers": lambda value, key, where: _count(value, key, where, 0, MAX_LAYERS),
-    "tie_word_embeddings": _flag,
-    "attention_bias": _flag,
-    "mlp_bias": _flag,
-    "use_sliding_window": _flag,
-    "rms_norm_eps": _fraction,
-    "rope_theta": _fraction,
-    "rope_parameters": _rope,
-    "rope_scaling": _rope,
-    "hidden_act": lambda value, key, where: _one_of(value, _ACTIVATIONS, key, where),
-    "layer_types": _layer_types,
-}
-# Where null differs from leaving the setting out: Mistral's default window is 4096.
-_NULLABLE = ("sliding_window", "num_key_value_heads", "head_dim")
+def _check_lists(config: Mapping[str, object], known: Architecture, where: str) -> None:
+    for key in _PER_LAYER:
+        kinds = config.get(key)
+        if isinstance(kinds, list) and len(kinds) != config[known.layers]:
+            raise ModelUnusable(f"{where}: {key} does not list one kind for every layer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from diffuse_core.adapters.models.model_config import whole
+from diffuse_core.adapters.models.model_config import sizes_of, whole
 from diffuse_core.domain.shapes import ITEM_BYTES, Contract, ModelShape
 from diffuse_core.errors import ModelUnusable, UsageError
 
@@ -86,7 +86,7 @@ def count_shape(
         layers=len(per_layer),
         hidden=whole(config, "hidden_size"),
         vocab=whole(config, "vocab_size"),
-        context=whole(config, "max_position_embeddings"),
+        context=sizes_of(config).context,
         layer_bytes=max(per_layer) * item,
         embedding_bytes=embedding * item,
         head_bytes=head * item,

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from diffuse_core.adapters.models.directory_source import DirectorySource
-from diffuse_core.adapters.models.model_config import ARCHITECTURES
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ModelUnusable
 
@@ -37,7 +36,7 @@ def edit_header(path: Path, edit: Callable[[dict], object]) -> None:
     path.write_bytes(len(head).to_bytes(8, "little") + head + content[8 + length :])
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_every_tensor_is_read_as_stored(
     save: Callable, read: Callable, kind: str, dtype: torch.dtype
@@ -132,7 +131,7 @@ def test_stored_rotary_frequencies_are_ignored(save: Callable) -> None:
 
 
 BAD_CONFIGS = {
-    "gpt2": {"model_type": "gpt2"},
+    "architecture 'mamba'": {"model_type": "mamba"},
     "code of its own": {"auto_map": {"AutoModel": "evil.Evil"}},
     "quantised safetensors": {"quantization_config": {"bits": 4}},
     "not a text-generating model": {"architectures": ["LlamaForSequenceClassification"]},
@@ -152,9 +151,6 @@ BAD_CONFIGS = {
     "hidden_act 'xielu'": {"hidden_act": "xielu"},
     "rms_norm_eps is 'x'": {"rms_norm_eps": "x"},
     "attention_bias is 1": {"attention_bias": 1},
-    "layer_types does not list": {"layer_types": ["full_attention"]},
-    "layer_types 'linear": {"layer_types": ["linear_attention"] * 3},
-    "layer_types is 'full": {"layer_types": "full_attention"},
     r"shape \(96, 64\)": {"vocab_size": 97},
 }
 
