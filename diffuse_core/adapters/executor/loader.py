@@ -9,6 +9,7 @@ import torch
 
 from diffuse_core.adapters.executor.general import GeneralEngine
 from diffuse_core.adapters.executor.reading import read_tensors
+from diffuse_core.adapters.executor.self_test import prove
 from diffuse_core.adapters.executor.skeleton import Plan
 from diffuse_core.adapters.executor.stage_executor import StageExecutor
 from diffuse_core.adapters.executor.step_checks import Bounds
@@ -82,6 +83,7 @@ def _general(
         raise UsageError(
             f"{contract} is not computed for the architecture {plan.kind}; use bf16 (or fp32)"
         )
+    prove(source.config())
     dtype = DTYPES[contract]
     module = plan.build(part, dtype)
     wanted = {

@@ -33,7 +33,8 @@ DEFAULT_CONTEXT = 2048
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Rotary scalings that depend on the position alone (others keep state between passes)."""
 
-_CONTRADICTIONS = (ValueError, KeyError, TypeError, RuntimeError, StrictDataclassError)
+CONTRADICTIONS = (ValueError, KeyError, TypeError, RuntimeError, StrictDataclassError)
+"""What the library raises over settings that do not fit together."""
 # Head and embedding are placed by hand: a slice may hold one without the other. Special tokens
 # matter to nobody here, and a padding id beyond the vocabulary would be refused.
 _FIXED = {
@@ -87,7 +88,7 @@ class Plan:
                 model = build(self._configuration(), trust_remote_code=False, dtype=dtype)
             self._cut(model, part)
             _fill_tables(model)
-        except _CONTRADICTIONS as error:
+        except CONTRADICTIONS as error:
             raise ModelUnusable(f"the model's settings contradict each other: {error}") from error
         module: nn.Module = model.eval().requires_grad_(False)
         return module
@@ -135,7 +136,7 @@ class Plan:
     def _configuration(self) -> Any:
         try:
             config = self._class(**{**self._settings, **_FIXED})
-        except _CONTRADICTIONS as error:
+        except CONTRADICTIONS as error:
             raise ModelUnusable(f"the model's settings contradict each other: {error}") from error
         _check_rope(getattr(config, "rope_parameters", None))
         return config

@@ -1,0 +1,151 @@
+"""Every architecture, cut at every place: the same bits as uncut, the same text as the library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from diffuse_core.adapters.executor.architectures import PROVEN
+from diffuse_core.domain.slices import Slice
+from diffuse_core.ports import StageStep
+from tests.adapters.executor.cases import CASES
+from tests.adapters.executor.parity import (
+    PROMPT,
+    STEPS,
+    Cutter,
+    EngineChain,
+    cuts,
+    generated,
+    play,
+    same,
+    strays,
+)
+from tests.adapters.executor.stages import Chain
+from tests.adapters.executor.tiny import tiny_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diffuse_core.adapters.executor.stage_executor import StageExecutor
+
+LAYERS = 6
+# The first case of each has every cut in the default run; the others have it in the slow one.
+FIRST = [(kind, next(iter(cases))) for kind, cases in CASES.items()]
+OTHERS = [
+    (kind, word) for kind, cases in CASES.items() for word in cases if (kind, word) not in FIRST
+]
+ALL = [*FIRST, *OTHERS]
+
+
+def named(case: tuple[str, str]) -> str:
+    return "-".join(case).replace(" ", "-")
+
+
+def check(case: tuple[str, str], borders: Sequence[tuple[int, ...]]) -> None:
+    kind, word = case
+    source, model = tiny_model(kind, LAYERS, **CASES[kind][word])
+    cut = Cutter(source)
+    whole = play(cut(0, LAYERS))
+    assert whole.drawn == generated(model, PROMPT, STEPS)
+    assert strays(whole, model) < 1e-3
+    for border in borders:
+        assert same(whole, play(cut(*border))), border
+
+
+def test_every_proven_architecture_is_tried_here() -> None:
+    assert set(CASES) == set(PROVEN)
+
+
+@pytest.mark.parametrize("case", FIRST, ids=named)
+def test_every_cut_is_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
+    check(case, cuts(LAYERS))
+
+
+@pytest.mark.parametrize("case", OTHERS, ids=named)
+def test_variants_are_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
+    check(case, [(0, 1, LAYERS), (0, 3, LAYERS), (0, 2, 3, LAYERS - 1, LAYERS)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OTHERS, ids=named)
+def test_every_cut_of_variants_is_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
+    check(case, cuts(LAYERS))
+
+
+@pytest.mark.parametrize("case", FIRST, ids=named)
+def test_sessions_of_different_lengths_run_in_one_call(case: tuple[str, str]) -> None:
+    kind, word = case
+    source, model = tiny_model(kind, LAYERS, **CASES[kind][word])
+    stages = Cutter(source)(0, 2, LAYERS)
+    # One token alone, one within a window of 8, one beyond it.
+    prompts = (PROMPT[:1], PROMPT[:6], PROMPT)
+    drawn = together(stages, prompts, 6)
+    assert drawn == [generated(model, prompt, 6) for prompt in prompts]
+
+
+def together(
+    stages: Sequence[StageExecutor], prompts: Sequence[Sequence[int]], count: int
+) -> list[list[int]]:
+    """Greedy, every pass with the steps of all sessions in one call."""
+    ids = [bytes([65 + i]) * 16 for i in range(len(prompts))]
+    for session in ids:
+        for stage in stages:
+            stage.open(session, stage.slice, 64)
+    drawn: list[list[int]] = [[] for _ in prompts]
+    positions = [0] * len(prompts)
+    rows = [tuple(prompt) for prompt in prompts]
+    while len(drawn[0]) < count:
+        hidden = [None] * len(prompts)
+        for stage in stages:
+            results = stage.run(
+                [
+                    StageStep(
+                        session=session,
+                        part=stage.slice,
+                        position=positions[i],
+                        tokens=rows[i] if hidden[i] is None else None,
+                        hidden=hidden[i],
+                        want_token=stage is stages[-1],
+                    )
+                    for i, session in enumerate(ids)
+                ]
+            )
+            hidden = [result.hidden for result in results]
+        positions = [at + len(given) for at, given in zip(positions, rows, strict=True)]
+        rows = [(result.token,) for result in results]
+        for tokens, result in zip(drawn, results, strict=True):
+            tokens.append(result.token)
+    return drawn
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ALL, ids=named)
+def test_slices_agree_in_bf16(case: tuple[str, str]) -> None:
+    kind, word = case
+    source, model = tiny_model(kind, LAYERS, torch.bfloat16, **CASES[kind][word])
+    cut = Cutter(source, "bf16")
+    wanted = generated(model, PROMPT, 8)
+    for borders in ((0, LAYERS), (0, 2, LAYERS), (0, 1, 4, LAYERS)):
+        chain = Chain(cut(*borders))
+        assert chain.generate(PROMPT, 8) == wanted
+        chain.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ALL, ids=named)
+def test_parts_of_one_slice_make_a_route(case: tuple[str, str]) -> None:
+    kind, word = case
+    source, model = tiny_model(kind, LAYERS, **CASES[kind][word])
+    (whole,) = Cutter(source)(0, LAYERS)
+    parts = [Slice(0, 2), Slice(2, 5), Slice(5, LAYERS)]
+    wanted = generated(model, PROMPT, 8)
+    engine = whole._engine
+    caches = [engine.open(part, 64) for part in parts]
+    chain = EngineChain([whole])
+    chain.engines, chain.caches = [engine] * len(parts), caches
+    drawn = [int(chain.logits(PROMPT).argmax())]
+    while len(drawn) < 8:
+        drawn.append(int(chain.logits(drawn[-1:]).argmax()))
+    assert drawn == wanted
