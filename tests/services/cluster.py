@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.records import Role
+    from diffuse_core.domain.shapes import Contract
     from diffuse_core.ports import Executor, ExecutorLoader, Tokenizer, Transport
     from tests.services.tiny_model import TinyModel
 
@@ -96,6 +97,7 @@ class Cluster:
         self.model = model
         self.directory = directory
         self.memory = MemoryNetwork()
+        self.contract: Contract = "fp32"
         self.place = "127.0.0.1" if sockets else "mem"
         self.sockets = sockets
         self.hosts: list[Host] = []
@@ -157,7 +159,7 @@ class Cluster:
             FileModelStore(lambda _: self.directory),
             loading,
             compute,
-            HostOptions(str(self.model.path), "fp32", memory, max_layers),
+            HostOptions(str(self.model.path), self.contract, memory, max_layers),
         )
         client = ClientService(node, storage, tokenizer_of, random.Random(address), node.id)
         host = Host(node, address, service, client, compute, self.identity(), executors)

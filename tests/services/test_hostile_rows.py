@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.domain import session
 from diffuse_core.domain.messages import (
     CloseSession,
     ForwardTokens,
+    RowsRun,
     SessionFailed,
     TokenDrawn,
 )
@@ -144,3 +146,39 @@ async def test_a_full_inbox_does_not_break_a_single_stage(
     assert not link.closed
     assert not [record for record in caplog.records if record.exc_info]
     await host.idle()
+
+
+async def test_hidden_states_do_not_pile_up(
+    pair: Cluster, running: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sends on without waiting for what was run is to blame."""
+    intruder = Intruder(pair)
+    host = next(host for host in pair.hosts if host.service.slice.start > 0)
+    link = await intruder.open(host)
+    release = threading.Event()
+    host.compute.post(lambda: release.wait(10))
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "WINDOW_ROWS", 8)
+        for position in range(0, 10, 5):
+            await link.send(*hidden(5, position=position))
+        answer = await intruder.answer()
+    release.set()
+    assert isinstance(answer, SessionFailed)
+    assert (answer.node, answer.reason) == (intruder.id, "invalid")
+    assert "more than 8 rows wait" in answer.detail
+    assert host.service.stage.sessions == 1
+
+
+async def test_a_next_stage_that_ran_more_than_it_was_sent_is_to_blame(
+    pair: Cluster, running: bytes
+) -> None:
+    intruder = Intruder(pair)
+    host = next(host for host in pair.hosts if host.service.slice.start == 0)
+    link = await intruder.open(host)
+    await link.send(RowsRun(running, 1))
+    await link.send(RowsRun(SESSION, 1))
+    answer = await intruder.answer()
+    assert isinstance(answer, SessionFailed)
+    assert (answer.node, answer.reason) == (intruder.id, "invalid")
+    assert "more rows than it was sent" in answer.detail
+    assert host.service.stage.sessions == 1

@@ -66,7 +66,7 @@ class TinyModel:
         return self._known[key]
 
 
-def make_tiny_model(directory: Path) -> TinyModel:
+def make_tiny_model(directory: Path, context: int = CONTEXT) -> TinyModel:
     """Write the model; its end ids are that of the tokenizer and one that it really says."""
     torch.manual_seed(1)
     config = LlamaConfig(
@@ -76,7 +76,7 @@ def make_tiny_model(directory: Path) -> TinyModel:
         num_hidden_layers=LAYERS,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=context,
         # Wide enough that the logits of random weights differ clearly.
         initializer_range=0.3,
         bos_token_id=None,
