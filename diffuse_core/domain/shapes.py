@@ -17,9 +17,6 @@ LayerCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_LAYERS)]
 KV_RESERVE_TOKENS = 4096
 """Positions of KV that a slice must have room for beside its weights (one long session)."""
 
-KV_STEP_TOKENS = 256
-"""In steps of so many positions a Session's KV grows, and never past the Session's budget."""
-
 GROUP = 32
 """Numbers along a row that share a scale and a minimum in 4-bit matrices."""
 

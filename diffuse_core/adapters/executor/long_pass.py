@@ -22,8 +22,8 @@ FAILURES = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, 
 
 
 def failed(error: BaseException) -> Refused:
-    """What is said of a pass that raised."""
-    return Refused(f"the pass failed, the session was closed: {error}")
+    """What is said of a pass that raised: no fault of what came in."""
+    return Refused(f"the pass failed, the session was closed: {error}", "lost")
 
 
 class EngineLongPass:

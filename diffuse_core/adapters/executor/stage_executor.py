@@ -82,7 +82,8 @@ class StageExecutor:
 
         A step that contradicts its Session, the Slice or the model is Refused and the Session is
         as it was; one that fails or whose numbers are not finite is Refused and its Session
-        closed. `seconds` of a result is its share of the pass.
+        closed, with the reason "lost": that is this Stage's own fault. `seconds` of a result is its
+        share of the pass.
         """
         jobs: list[_Job] = []
         outcomes: list[StageResult | Refused | None] = []
@@ -176,12 +177,13 @@ class StageExecutor:
         if not bool(torch.isfinite(output).all()):
             return Refused(
                 f"this stage computed NaN or infinity in layers {job.step.part}; the session was "
-                "closed: ask again, and if it comes again use another contract"
+                "closed: ask again, and if it comes again use another contract",
+                "lost",
             )
         if not job.rows.want_logits:
             return StageResult(to_wire(output.cpu(), self._bounds.dtype), None, seconds)
         try:
             token = sample(output.cpu().numpy(), job.step.sampling, job.session.cache.length)
         except Refused as refusal:
-            return refusal
+            return Refused(str(refusal), "lost")
         return StageResult(None, token, seconds)
