@@ -82,8 +82,8 @@ class StageExecutor:
 
         A step that contradicts its Session, the Slice or the model is Refused and the Session is
         as it was; one that fails or whose numbers are not finite is Refused and its Session
-        closed, with the reason "lost": that is this Stage's own fault. `seconds` of a result is its
-        share of the pass.
+        closed, with the reason "lost": this Stage's own fault. `seconds` of a result is its share
+        of the pass.
         """
         jobs: list[_Job] = []
         outcomes: list[StageResult | Refused | None] = []
