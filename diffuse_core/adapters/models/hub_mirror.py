@@ -123,6 +123,10 @@ class Mirror:
                 if tally.count(file, len(data)):
                     writers.close(file)
         for file in remotes:
+            if not asked[file]:
+                # An empty file is one, too.
+                with parts[file].opened():
+                    pass
             self._prove(parts[file], tally)
 
     def _locate(self, files: list[str], progress: Progress, threads: int) -> dict[str, RemoteFile]:

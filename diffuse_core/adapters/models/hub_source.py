@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -71,7 +72,7 @@ class HubSource(DirectorySource):
         self.commit = listing.commit
         places = (
             (tensor, start, start + length)
-            for tensor in self._tensors.values()
+            for tensor in self.stored(self.names)
             for start, length in sample_places(tensor)
         )
         mirror.bring(_by_file(places), progress, pace.sample_threads, SAMPLE_GAP)
@@ -83,7 +84,7 @@ class HubSource(DirectorySource):
             ModelUnknown: the hub cannot be reached, or denies access.
             ModelUnusable: what comes is not what was promised, or it cannot be stored.
         """
-        tensors = [self._tensors[name] for name in sorted(names) if name in self._tensors]
+        tensors = self.stored(self.names.intersection(names))
         wanted = _by_file((tensor, 0, tensor.size) for tensor in tensors)
         self._mirror.bring(wanted, progress, self._pace.threads)
 
@@ -124,7 +125,9 @@ def open_hub(
             mirror, listing, pace, lambda f: progress(_HEADS_SHARE + f * (1 - _HEADS_SHARE))
         )
     except ModelUnusable as error:
-        raise ModelUnusable(f"{name} of the hub cannot be used: {error}") from error
+        # Its files are named as on the hub, not by where they lie here.
+        told = str(error).replace(f"{root / listing.commit}{os.sep}", "")
+        raise ModelUnusable(f"{name} of the hub cannot be used: {told}") from error
 
 
 def _find(name: HubName, root: Path, client: HubClient, progress: Progress) -> Listing:

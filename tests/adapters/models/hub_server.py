@@ -116,6 +116,7 @@ def tag_of(name: str, data: bytes) -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     hub: Hub
     where = ""
 
@@ -161,9 +162,6 @@ class _Handler(BaseHTTPRequestHandler):
             return faults.popleft() if faults else Fault()
 
     def send_file(self, name: str, data: bytes, headers: dict[str, str], fault: Fault) -> None:
-        if fault.status and not fault.headers.get("Content-Range"):
-            self.refuse(fault)
-            return
         asked = None if fault.ignore_range else self.headers.get("Range")
         start, end = 0, len(data)
         if asked is not None:
@@ -173,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
             if start >= len(data):
                 self.reply(416, {"Content-Range": f"bytes */{len(data)}"})
                 return
-        end = min(end - fault.fewer + fault.extra, len(data))
+        end = min(max(end - fault.fewer, start + 1) + fault.extra, len(data))
         self.send_response(200 if asked is None else 206)
         if asked is not None:
             headers = {"Content-Range": f"bytes {start}-{end - 1}/{len(data)}", **headers}
@@ -193,9 +191,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = body[: min(stops, default=len(body))]
         for at in range(0, len(body), PIECE):
             piece = body[at : at + PIECE]
-            self.wfile.write(piece)
+            # Counted first, so that who has the bytes sees them counted.
             with self.hub.lock:
                 self.hub.sent[name] += len(piece)
+            self.wfile.write(piece)
         self.wfile.flush()
         if fault.stall_after is not None:
             self.hub.closing.wait()
@@ -278,6 +277,9 @@ class _StorageHandler(_Handler):
             return
         if not self.path.endswith(f"signature={self.hub.signature}"):
             self.refuse(Fault(403, {}, b"Request has expired"))
+            return
+        if fault.status and "Content-Range" not in fault.headers:
+            self.refuse(fault)
             return
         tag, name = path[1:].split("/", 1)
         for repo in self.hub.repos.values():
