@@ -152,7 +152,7 @@ def _fitting(capacity: int, shape: ModelShape, max_layers: int | None) -> dict[i
     """For each start the furthest end that fits; starts where nothing fits are left out."""
     most = shape.layers if max_layers is None else max_layers
     room: dict[int, int] = {}
-    per_layer = max(1, shape.layer_bytes + shape.kv_reserve())
+    per_layer = max(1, shape.least_layer_bytes + shape.kv_reserve())
     for start in range(shape.layers):
         left = capacity - (shape.embedding_bytes if start == 0 else 0)
         end = min(shape.layers, start + most, start + max(0, left) // per_layer)
@@ -257,12 +257,11 @@ def _times(count: int) -> str:
 
 
 def _bill(part: Slice, shape: ModelShape, capacity: int) -> dict[str, int]:
-    first, last = part.start == 0, part.end == shape.layers
     return {
-        "weights": len(part) * shape.layer_bytes,
+        "weights": shape.body_bytes(part),
         "kv_reserve": len(part) * shape.kv_reserve(),
-        "embedding": shape.embedding_bytes if first else 0,
-        "head": shape.head_bytes if last and not (first and shape.tied) else 0,
+        "embedding": shape.embedding_bytes if part.start == 0 else 0,
+        "head": shape.head_share(part),
         "total": shape.needed_bytes(part),
         "capacity": capacity,
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from diffuse_core.domain.slices import MAX_LAYERS, Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Contract = Literal["fp32", "bf16", "int8", "int4"]
 """The compute contract of a stage: stages of different contracts never share a Route."""
@@ -16,6 +19,12 @@ LayerCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_LAYERS)]
 
 KV_RESERVE_TOKENS = 4096
 """Positions of KV that a slice must have room for beside its weights (one long session)."""
+
+MAX_KINDS = 8
+"""Sizes of layers that one model's shape tells apart."""
+
+MAX_TABLE_LAYERS = 256
+"""Layers that a shape may list kinds for: a record must stay small."""
 
 GROUP = 32
 """Numbers along a row that share a scale and a minimum in 4-bit matrices."""
@@ -61,10 +70,14 @@ def matrix_bytes(bits: Literal[4, 8, 16, 32], rows: int, columns: int) -> int:
 class ModelShape(msgspec.Struct, frozen=True):
     """Sizes of one model under one compute contract, as the model's reader counted them.
 
-    All figures are bytes of the *loaded* tensors, not of the file. `kv_bytes` is the KV cache of
-    one layer for one position. Layers of one model are near-identical, so `layer_bytes` is that of
-    the largest. With tied weights the first and the last slice each hold a copy of the embedding,
-    and a slice that is both holds one.
+    All figures are bytes of the *loaded* tensors, not of the file. `layer_bytes` is the largest
+    layer's. Where layers differ, `kinds` are the sizes that there are, and `kind_of` has for each
+    layer the number of its kind. `kv_bytes` is the KV cache of one layer for one position. The
+    final norm counts with the head. With tied weights the first and the last slice each hold a
+    copy of the embedding, and a slice that is both holds one.
+
+    Raises:
+        ValueError: `kinds`, `kind_of` and `layer_bytes` contradict each other.
     """
 
     layers: LayerCount
@@ -76,16 +89,39 @@ class ModelShape(msgspec.Struct, frozen=True):
     head_bytes: Bytes
     kv_bytes: Bytes
     tied: bool = False
+    kinds: Annotated[tuple[Bytes, ...], msgspec.Meta(max_length=MAX_KINDS)] = ()
+    kind_of: Annotated[bytes, msgspec.Meta(max_length=MAX_TABLE_LAYERS)] = b""
+
+    def __post_init__(self) -> None:
+        if not self.kinds and not self.kind_of:
+            return
+        if len(self.kind_of) != self.layers or max(self.kind_of) >= len(self.kinds):
+            raise ValueError("there is not one kind of the kinds for every layer")
+        if max(self.kinds) != self.layer_bytes:
+            raise ValueError("the largest kind of layer is not as large as the largest layer")
+
+    @property
+    def least_layer_bytes(self) -> int:
+        """Bytes of the smallest layer."""
+        return min(self.kinds, default=self.layer_bytes)
+
+    def body_bytes(self, part: Slice) -> int:
+        """Bytes of the layers of `part`, without what its ends hold beside."""
+        if not self.kind_of:
+            return len(part) * self.layer_bytes
+        return sum(self.kinds[kind] for kind in self.kind_of[part.start : part.end])
+
+    def head_share(self, part: Slice) -> int:
+        """Bytes that `part` holds for the head: only the norm where it is the embedding."""
+        if part.end < self.layers:
+            return 0
+        shared = part.start == 0 and self.tied
+        return max(0, self.head_bytes - self.embedding_bytes) if shared else self.head_bytes
 
     def weight_bytes(self, part: Slice) -> int:
         """Bytes of the tensors that a host of `part` loads."""
-        total = len(part) * self.layer_bytes
-        first, last = part.start == 0, part.end == self.layers
-        if first:
-            total += self.embedding_bytes
-        if last and not (first and self.tied):
-            total += self.head_bytes
-        return total
+        embedding = self.embedding_bytes if part.start == 0 else 0
+        return self.body_bytes(part) + embedding + self.head_share(part)
 
     def kv_reserve(self) -> int:
         """Bytes of KV that each held layer must have room for."""
@@ -94,3 +130,19 @@ class ModelShape(msgspec.Struct, frozen=True):
     def needed_bytes(self, part: Slice) -> int:
         """Bytes that a host must be allowed to hold `part` and run one session through it."""
         return self.weight_bytes(part) + len(part) * self.kv_reserve()
+
+
+def kinds_of_layers(sizes: Sequence[int]) -> tuple[tuple[int, ...], bytes]:
+    """`kinds` and `kind_of` for layers of these sizes; empty when all are equal or too many.
+
+    More sizes than MAX_KINDS are rounded up to as many.
+    """
+    least, most = min(sizes), max(sizes)
+    if least == most or len(sizes) > MAX_TABLE_LAYERS:
+        return (), b""
+    if len(set(sizes)) > MAX_KINDS:
+        step = -(-(most - least) // MAX_KINDS)
+        sizes = [min(most, least + -(-(size - least) // step) * step) for size in sizes]
+    # Rounding leaves the least size as it is: where that makes one too many, it goes up as well.
+    kinds = tuple(sorted(set(sizes)))[-MAX_KINDS:]
+    return kinds, bytes(kinds.index(max(size, kinds[0])) for size in sizes)

@@ -7,14 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from diffuse_core.adapters.models.model_config import sizes_of
+from diffuse_core.adapters.models.parameter import assembled_pieces
 from diffuse_core.adapters.models.shape_count import check_complete, count_shape
 from diffuse_core.adapters.models.stored_tensor import content_digest, plain_pieces
 from diffuse_core.domain.bundle import encode_bundle
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from diffuse_core.adapters.models.parameter import Parameter
     from diffuse_core.adapters.models.stored_tensor import StoredTensor
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.shapes import Contract, ModelShape
@@ -29,17 +31,17 @@ class CheckedSource(ABC):
         name: str,
         where: str,
         config: dict[str, object],
-        tensors: Mapping[str, StoredTensor],
+        parameters: Mapping[str, Parameter],
     ) -> None:
         """`name` is the id on the network, `where` the place that errors speak of.
 
         Raises:
             ModelUnusable: a tensor is missing or contradicts the configuration.
         """
-        check_complete(config, tensors, where)
+        check_complete(config, parameters, where)
         self._id = name
         self._config = config
-        self._tensors = tensors
+        self._parameters = parameters
 
     @property
     def id(self) -> str:
@@ -49,12 +51,21 @@ class CheckedSource(ABC):
     @cached_property
     def content(self) -> str:
         """SHA-256 over what the weights are."""
-        return content_digest(self._config, self._tensors.values())
+        return content_digest(self._config, self.stored(self.names))
 
     @property
     def names(self) -> frozenset[str]:
         """Every tensor that can be read."""
-        return frozenset(self._tensors)
+        return frozenset(self._parameters)
+
+    def stored(self, names: Iterable[str]) -> Iterator[StoredTensor]:
+        """The stored tensors that these parameters are made of, each once.
+
+        Raises:
+            ModelUnusable: there is no such parameter.
+        """
+        for name in names:
+            yield from self._parameter(name).stored()
 
     def config(self) -> dict[str, object]:
         """The architecture's settings under `transformers`' names."""
@@ -62,7 +73,7 @@ class CheckedSource(ABC):
 
     def shape(self, contract: Contract) -> ModelShape:
         """Sizes under a contract."""
-        return count_shape(self._config, self._tensors, contract)
+        return count_shape(self._config, self._parameters, contract)
 
     def bundle(self) -> bytes:
         """The tokenizer bundle, made once."""
@@ -78,12 +89,12 @@ class CheckedSource(ABC):
 
     def shape_of(self, name: str) -> tuple[int, ...] | None:
         """A tensor's shape, from the headers; None when there is none of that name."""
-        tensor = self._tensors.get(name)
-        return None if tensor is None else tensor.shape
+        parameter = self._parameters.get(name)
+        return None if parameter is None else parameter.shape
 
     def bits_of(self, name: str) -> int:
         """Bits of one stored number."""
-        return self._stored(name).bits
+        return self._parameter(name).bits
 
     def fetch(self, names: Collection[str], progress: Progress) -> None:
         """Nothing to bring: the files are here."""
@@ -95,7 +106,9 @@ class CheckedSource(ABC):
         Raises:
             ModelUnusable: the file changed or ended while it was read; there is no such tensor.
         """
-        return self._pieces(self._stored(name))
+        parameter = self._parameter(name)
+        whole = parameter.whole
+        return assembled_pieces(parameter) if whole is None else self._pieces(whole)
 
     def codes(self, name: str) -> Iterator[GroupCodes] | None:
         """A matrix's 4-bit codes in blocks of whole rows; None when it has none.
@@ -103,15 +116,16 @@ class CheckedSource(ABC):
         Raises:
             ModelUnusable: the file changed or ended while it was read; there is no such tensor.
         """
-        return self._codes(self._stored(name))
+        whole = self._parameter(name).whole
+        return None if whole is None else self._codes(whole)
 
-    def _stored(self, name: str) -> StoredTensor:
-        tensor = self._tensors.get(name)
-        if tensor is None:
+    def _parameter(self, name: str) -> Parameter:
+        parameter = self._parameters.get(name)
+        if parameter is None:
             raise ModelUnusable(
                 f"the model has no tensor {name}; its files are incomplete: download it again"
             )
-        return tensor
+        return parameter
 
     def _pieces(self, tensor: StoredTensor) -> Iterator[RawTensor]:
         return plain_pieces(tensor)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 
 from diffuse_core.adapters.models.checked_source import CheckedSource
+from diffuse_core.adapters.models.checkpoint_names import parameters_of
 from diffuse_core.adapters.models.model_config import clean_config
 from diffuse_core.adapters.models.safetensors_header import read_safetensors_header
-from diffuse_core.adapters.models.shape_count import HEAD
 from diffuse_core.adapters.models.stored_tensor import StoredTensor, network_id
 from diffuse_core.errors import ModelUnusable
 
@@ -51,11 +51,12 @@ class DirectorySource(CheckedSource):
             ModelUnusable: incomplete, damaged, hostile or of an unproven architecture.
         """
         decoded = _read_json(directory / CONFIG, MAX_CONFIG_BYTES, _config_decoder)
+        config = clean_config(decoded, str(directory / CONFIG))
         super().__init__(
             name or network_id(directory.absolute()),
             str(directory),
-            clean_config(decoded, str(directory / CONFIG)),
-            _read_tensors(directory),
+            config,
+            parameters_of(config, _read_tensors(directory), str(directory)),
         )
         self._directory = directory
 
@@ -82,20 +83,8 @@ def _read_json(path: Path, limit: int, decoder: msgspec.json.Decoder[_T]) -> _T:
 def _read_tensors(directory: Path) -> dict[str, StoredTensor]:
     index = directory / INDEX
     if index.exists():
-        tensors = _indexed(directory, _read_json(index, MAX_INDEX_BYTES, _index_decoder))
-    else:
-        tensors = read_safetensors_header(_only_file(directory))
-    if "model.embed_tokens.weight" in tensors:
-        return {name: tensor for name, tensor in tensors.items() if _counts(name)}
-    raise ModelUnusable(
-        f"{directory} has no tensor model.embed_tokens.weight; it is no complete "
-        "text-generating model"
-    )
-
-
-def _counts(name: str) -> bool:
-    # Old files store the rotary frequencies, which follow from the configuration.
-    return name == HEAD or (name.startswith("model.") and not name.endswith("rotary_emb.inv_freq"))
+        return _indexed(directory, _read_json(index, MAX_INDEX_BYTES, _index_decoder))
+    return read_safetensors_header(_only_file(directory))
 
 
 def indexed_files(path: Path) -> list[str]:

@@ -13,6 +13,7 @@ from diffuse_core.adapters.models.gguf_config import (
 )
 from diffuse_core.adapters.models.gguf_header import GgufHeader, GgufTensor, read_gguf_header
 from diffuse_core.adapters.models.model_config import whole
+from diffuse_core.adapters.models.parameter import stored_as_is
 from diffuse_core.adapters.models.stored_tensor import (
     StoredTensor,
     network_id,
@@ -44,8 +45,8 @@ class GgufSource(CheckedSource):
         factors = _rope_factors(header, path)
         config = config_from_gguf(header.metadata, shapes, factors, str(path))
         stored = (_stored(tensor, path) for tensor in header.tensors.values())
-        tensors = {tensor.name: tensor for tensor in stored if tensor is not None}
-        super().__init__(name or network_id(path), str(path), config, tensors)
+        parameters = {tensor.name: stored_as_is(tensor) for tensor in stored if tensor is not None}
+        super().__init__(name or network_id(path), str(path), config, parameters)
         self._path = path
         self._permuted = header.metadata["general.architecture"] == "llama"
         self._check_heads()
@@ -78,8 +79,8 @@ class GgufSource(CheckedSource):
         return 0
 
     def _check_heads(self) -> None:
-        for name, tensor in self._tensors.items():
-            heads = self._heads_of(name)
+        for tensor in self.stored(self.names):
+            heads = self._heads_of(tensor.name)
             if heads and tensor.shape[0] % (2 * heads):
                 raise ModelUnusable(
                     f"{self._path}: tensor {tensor.label} has {tensor.shape[0]} rows, which are "

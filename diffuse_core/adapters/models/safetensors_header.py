@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_HEADER_BYTES = 32 * 2**20
 ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
-"""Encodings that can be read."""
+"""Encodings that can be read; others are told of, but not read."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**48)]
 
@@ -82,13 +82,9 @@ def _placed(path: Path, name: str, entry: _Entry, data: int, size: int) -> Store
     tensor = StoredTensor(
         name, name, entry.dtype, tuple(entry.shape), str(path), data + begin, end - begin
     )
+    # Masks and counters of any type may lie beside the weights; what is read is of these types.
     item = ITEM_BYTES.get(entry.dtype)
-    if item is None:
-        raise ModelUnusable(
-            f"{path}: tensor {name} is stored as {entry.dtype}; only "
-            f"{', '.join(ITEM_BYTES)} can be read: use the unquantised model or a GGUF file"
-        )
-    if tensor.size != tensor.numbers * item or tensor.size == 0:
+    if begin > end or (item and (tensor.size != tensor.numbers * item or tensor.size == 0)):
         raise ModelUnusable(
             f"{path} is damaged: tensor {name} has {tensor.size} bytes for shape {tensor.shape} "
             f"of {entry.dtype}; download it again"

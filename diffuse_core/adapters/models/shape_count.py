@@ -2,103 +2,127 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from diffuse_core.adapters.models.model_config import sizes_of, whole
-from diffuse_core.domain.shapes import ITEM_BYTES, Contract, ModelShape
+from diffuse_core.adapters.models.kv_width import kv_numbers
+from diffuse_core.adapters.models.model_config import sizes_of
+from diffuse_core.adapters.models.model_layout import HEAD, layout_of
+from diffuse_core.domain.shapes import (
+    ITEM_BYTES,
+    Contract,
+    ModelShape,
+    kinds_of_layers,
+    matrix_bits,
+    matrix_bytes,
+)
 from diffuse_core.errors import ModelUnusable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from diffuse_core.adapters.models.stored_tensor import StoredTensor
+    from diffuse_core.adapters.models.parameter import Parameter
 
-EMBEDDING = "model.embed_tokens.weight"
-NORM = "model.norm.weight"
-HEAD = "lm_head.weight"
-CONTRACTS: tuple[Contract, ...] = ("fp32", "bf16")
-
-_LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")
+LEAN = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+"""Architectures that are computed with integer weights."""
 
 
-def check_contract(contract: Contract) -> None:
-    """Refuse what cannot be computed yet.
+def check_contract(config: Mapping[str, object], contract: Contract) -> None:
+    """Refuse what is not computed.
 
     Raises:
-        UsageError: `contract` comes in a later version.
+        UsageError: integer weights of another architecture than LEAN.
     """
-    if contract not in CONTRACTS:
-        raise UsageError(f"{contract} comes in a later version; use bf16 (or fp32)")
+    if contract in ("fp32", "bf16"):
+        return
+    if config["model_type"] not in LEAN or config.get("hidden_act", "silu") != "silu":
+        raise UsageError(
+            f"{contract} is computed for {', '.join(LEAN)} only, and this model is of the "
+            f"architecture {config['model_type']}; use --dtype bf16 (or fp32)"
+        )
 
 
 def check_complete(
-    config: Mapping[str, object], tensors: Mapping[str, StoredTensor], where: str
+    config: Mapping[str, object], parameters: Mapping[str, Parameter], where: str
 ) -> None:
     """Check that embedding, final norm, head and every layer are there, and no layer more.
 
     Raises:
         ModelUnusable: naming what is missing or too much.
     """
-    layers = whole(config, "num_hidden_layers")
-    found = set(_layer_numbers(tensors))
-    if found != set(range(layers)):
-        odd = sorted(found.symmetric_difference(range(layers)))[0]
-        told = "has no tensors of" if odd < layers else "has tensors of"
-        raise ModelUnusable(
-            f"{where} {told} layer {odd}, but its configuration says {layers} layers; "
-            "the model is incomplete or damaged: download it again"
-        )
-    needed = [EMBEDDING, NORM, "model.layers.0.self_attn.k_proj.weight"]
+    layout, sizes = layout_of(config), sizes_of(config)
+    needed = list(layout.needed)
     if not config.get("tie_word_embeddings"):
         needed.append(HEAD)
     for name in needed:
-        if name not in tensors:
+        if name not in parameters:
             raise ModelUnusable(
-                f"{where} has no tensor {name}; the model is incomplete: download it again"
+                f"{where} has no tensor {name}; it is no complete text-generating model: "
+                "download it again"
             )
-    wanted = (whole(config, "vocab_size"), whole(config, "hidden_size"))
-    if tensors[EMBEDDING].shape != wanted:
+    found = {layer for name in parameters if (layer := layout.layer_of(name)) is not None}
+    if found != set(range(sizes.layers)):
+        odd = min(found.symmetric_difference(range(sizes.layers)))
+        told = "has no tensors of" if odd < sizes.layers else "has tensors of"
         raise ModelUnusable(
-            f"{where}: {EMBEDDING} has shape {tensors[EMBEDDING].shape}, "
-            f"its configuration says {wanted}"
+            f"{where} {told} layer {odd}, but its configuration says {sizes.layers} layers; "
+            "the model is incomplete or damaged: download it again"
+        )
+    wanted = (sizes.vocab, config.get("word_embed_proj_dim", sizes.hidden))
+    shape = parameters[layout.embedding_name].shape
+    if shape != wanted:
+        raise ModelUnusable(
+            f"{where}: {layout.embedding_name} has shape {shape}, its configuration says {wanted}"
         )
 
 
 def count_shape(
-    config: Mapping[str, object], tensors: Mapping[str, StoredTensor], contract: Contract
+    config: Mapping[str, object], parameters: Mapping[str, Parameter], contract: Contract
 ) -> ModelShape:
     """Sizes under `contract`; the final norm counts with the head.
 
     Raises:
-        UsageError: the contract comes in a later version.
+        UsageError: the contract is not computed for the architecture.
     """
-    check_contract(contract)
-    item = ITEM_BYTES[contract]
-    per_layer = [0] * whole(config, "num_hidden_layers")
-    for name, layer in _layers(tensors):
-        per_layer[layer] += tensors[name].numbers
-    embedding = tensors[EMBEDDING].numbers
-    tied = HEAD not in tensors
-    head = (embedding if tied else tensors[HEAD].numbers) + tensors[NORM].numbers
-    kv_width = tensors["model.layers.0.self_attn.k_proj.weight"].shape[0]
+    check_contract(config, contract)
+    layout, sizes = layout_of(config), sizes_of(config)
+    per_layer, first, last = [0] * sizes.layers, 0, 0
+    for parameter in parameters.values():
+        layer = layout.layer_of(parameter.name)
+        if layer is not None:
+            per_layer[layer] += _inside(parameter, contract)
+        elif parameter.name in layout.first_names:
+            first += _outside(parameter, contract)
+        else:
+            last += _outside(parameter, contract)
+    tied = HEAD not in parameters
+    if tied:
+        last += _outside(parameters[layout.embedding_name], contract)
+    kinds, kind_of = kinds_of_layers(per_layer)
     return ModelShape(
-        layers=len(per_layer),
-        hidden=whole(config, "hidden_size"),
-        vocab=whole(config, "vocab_size"),
-        context=sizes_of(config).context,
-        layer_bytes=max(per_layer) * item,
-        embedding_bytes=embedding * item,
-        head_bytes=head * item,
-        kv_bytes=2 * kv_width * item,
+        layers=sizes.layers,
+        hidden=sizes.hidden,
+        vocab=sizes.vocab,
+        context=sizes.context,
+        layer_bytes=max(per_layer),
+        embedding_bytes=first,
+        head_bytes=last,
+        kv_bytes=kv_numbers(config) * ITEM_BYTES[contract],
         tied=tied,
+        kinds=kinds,
+        kind_of=kind_of,
     )
 
 
-def _layers(tensors: Mapping[str, StoredTensor]) -> list[tuple[str, int]]:
-    matches = ((name, _LAYER.match(name)) for name in tensors)
-    return [(name, int(match.group(1))) for name, match in matches if match]
+def _inside(parameter: Parameter, contract: Contract) -> int:
+    """Bytes that a parameter of a layer takes."""
+    if len(parameter.shape) != 2:
+        return parameter.numbers * ITEM_BYTES[contract]
+    rows, columns = parameter.shape
+    return matrix_bytes(matrix_bits(contract, parameter.bits, columns), rows, columns)
 
 
-def _layer_numbers(tensors: Mapping[str, StoredTensor]) -> list[int]:
-    return [layer for _, layer in _layers(tensors)]
+def _outside(parameter: Parameter, contract: Contract) -> int:
+    """Bytes that a parameter of the embedding or the head takes: never less than 8 bits."""
+    if len(parameter.shape) != 2 or contract in ("fp32", "bf16"):
+        return parameter.numbers * ITEM_BYTES[contract]
+    return matrix_bytes(8, *parameter.shape)

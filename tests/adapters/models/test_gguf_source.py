@@ -14,7 +14,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from diffuse_core.adapters.models.gguf_header import CODES
 from diffuse_core.adapters.models.gguf_source import GgufSource
 from diffuse_core.domain.slices import Slice
-from diffuse_core.errors import ModelUnusable, UsageError
+from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,14 +121,6 @@ def test_the_shape_counts_every_number_of_the_model(
     assert shape.kv_bytes == 2 * 2 * 16 * 2
     assert shape.embedding_bytes == 96 * 64 * 2
     assert shape.head_bytes == (96 * 64 + 64) * 2
-
-
-@pytest.mark.parametrize("contract", ["int8", "int4"])
-def test_later_contracts_say_what_to_use(
-    make_model: Callable, write_gguf: Callable, contract: str
-) -> None:
-    with pytest.raises(UsageError, match="use bf16"):
-        GgufSource(write_gguf(make_model())).shape(contract)
 
 
 def test_content_follows_the_weights_and_not_the_path(

@@ -79,7 +79,7 @@ TINY: dict[str, dict[str, object]] = {
     },
     "deepseek_v2": {**_DEEPSEEK, "topk_method": "group_limited_greedy"},
     "deepseek_v3": _DEEPSEEK,
-    "helium": {**_GROUPED, "head_dim": 24},
+    "helium": {**_GROUPED, "head_dim": 16},
     "nemotron": _GROUPED,
     "gpt2": {"vocab_size": 96, "n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 256},
     "opt": {**_SHORT, "ffn_dim": 112, "max_position_embeddings": 256, "word_embed_proj_dim": 48},
