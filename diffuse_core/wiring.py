@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from diffuse_core.adapters.models.hub_name import HubName
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
@@ -113,7 +114,7 @@ def _warm(threads: int | None) -> Callable[[], None]:
 
 
 def model_store() -> ModelStore:
-    """Where models named by path or `demo` are opened."""
+    """Where models named by path, by hub id or `demo` are opened."""
     from diffuse_core.adapters.models.store import FileModelStore
 
     def demo(progress: Progress) -> Path:
@@ -121,7 +122,12 @@ def model_store() -> ModelStore:
 
         return fetch_demo(cache_dir() / "models", progress)
 
-    return FileModelStore(demo)
+    def hub(name: HubName, progress: Progress) -> WeightSource:
+        from diffuse_core.adapters.models.hub_source import open_hub
+
+        return open_hub(name, cache_dir() / "hub", progress)
+
+    return FileModelStore(demo, hub)
 
 
 async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from diffuse_core.domain.planner import Plan
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView, NodeView
+    from diffuse_core.errors import ModelUnknown
+    from diffuse_core.ports import ModelSource
     from diffuse_core.services.observer import Observer
 
 
@@ -142,7 +144,12 @@ def _node_row(node: NodeView, seen: bool) -> tuple[str, ...]:
 
 
 @click.command()
-@click.option("--model", required=True, metavar="M", help="A model on the network, or a file.")
+@click.option(
+    "--model",
+    required=True,
+    metavar="M",
+    help="A model on the network or on the hub, a file or a directory.",
+)
 @holding
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @common
@@ -226,19 +233,33 @@ async def _reference(given: dict[str, Any], observer: Observer | None) -> ModelR
     from diffuse_core.domain.selection import find_model
     from diffuse_core.errors import ModelUnknown
     from diffuse_core.services.host import choose_contract, reference
-    from diffuse_core.wiring import model_store
 
     known = known_models(observer.members()) if observer is not None else ()
     dtype = given["dtype"]
+    absent: ModelUnknown | None = None
     if observer is not None and not given["is_path"]:
         try:
             view = find_model(observer.view(), given["model"])
-        except ModelUnknown:
-            if given["model"] != "demo":
-                raise
+        except ModelUnknown as error:
+            absent = error
         else:
             if dtype in ("auto", view.contract):
                 return next(ref for ref in known if ref.fingerprint == view.fingerprint)
-    source = await asyncio.to_thread(model_store().open, given["model"], lambda _fraction: None)
+    source = await asyncio.to_thread(_open, given["model"], absent)
     contract = chosen_contract(dtype) or choose_contract(source, known)
     return await asyncio.to_thread(reference, source, contract)
+
+
+def _open(model: str, absent: ModelUnknown | None) -> ModelSource:
+    """Read a model's headers; `absent` says that the network does not have it."""
+    from diffuse_core.errors import ModelUnknown, ModelUnusable
+    from diffuse_core.wiring import model_store
+
+    try:
+        return model_store().open(model, lambda _fraction: None)
+    except ModelUnusable:
+        raise
+    except ModelUnknown as error:
+        if absent is None:
+            raise
+        raise ModelUnknown(f"{absent}; and {error}") from error

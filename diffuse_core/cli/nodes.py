@@ -66,7 +66,12 @@ def node(**given: Any) -> int:
 
 @click.command()
 @listening
-@click.option("--model", required=True, metavar="M", help="`demo`, a GGUF file or a directory.")
+@click.option(
+    "--model",
+    required=True,
+    metavar="M",
+    help="`demo`, a GGUF file, a directory, or ORG/NAME[@REVISION] of the hub.",
+)
 @holding
 @click.option(
     "--target-replicas",
@@ -82,6 +87,7 @@ def host(**given: Any) -> int:
 
     \b
     diffuse host --model demo
+    diffuse host --model HuggingFaceTB/SmolLM2-1.7B-Instruct --memory 1GiB
     diffuse host --model ./model.gguf --bootstrap 192.168.1.20:9440 --memory 4GiB
     """
     return _run(given, role="host")

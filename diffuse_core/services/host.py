@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from diffuse_core.domain.bundle import bundle_digest
 from diffuse_core.domain.coverage import models
@@ -16,7 +16,7 @@ from diffuse_core.services.placement import Placement
 from diffuse_core.services.stage import StageService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from diffuse_core.domain.planner import Plan
     from diffuse_core.domain.shapes import Contract
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Hardware,
         ModelSource,
         ModelStore,
+        Progress,
         WeightSource,
     )
     from diffuse_core.services.compute import ComputeThread
@@ -85,6 +86,24 @@ def reference(source: ModelSource, contract: Contract) -> ModelRef:
         shape=source.shape(contract),
         bundle=bundle_digest(source.bundle()),
     )
+
+
+class _Watched:
+    """A source whose downloads are told apart from the rest of a load."""
+
+    def __init__(self, source: WeightSource, tell: Progress) -> None:
+        self._source = source
+        self._tell = tell
+
+    def fetch(self, names: Collection[str], _progress: Progress) -> None:
+        self._source.fetch(names, self._tell)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._source, name)
+
+
+def _watched(source: WeightSource, tell: Progress) -> WeightSource:
+    return cast("WeightSource", _Watched(source, tell))
 
 
 class HostService:
@@ -171,8 +190,9 @@ class HostService:
         self._node.note("info", f"takes layers {chosen.slice} of {model.id}: {chosen.reason}")
         self._hold("loading")
         self._enter(f"loading {chosen.slice}")
+        watched = _watched(source, lambda fraction: self._tell_download(chosen.slice, fraction))
         executor = await self._compute.run(
-            lambda: self._load(source, chosen.slice, model.contract, self._tell)
+            lambda: self._load(watched, chosen.slice, model.contract, self._tell)
         )
         self.stage = self._open_stage(executor, model, capacity)
         BundleShelf(self._node.links, source.bundle())
@@ -250,6 +270,13 @@ class HostService:
         if self._interrupted:
             raise Interrupted
         self.progress = fraction
+
+    def _tell_download(self, part: Slice, fraction: float) -> None:
+        here = fraction >= 1.0
+        phase = f"{'loading' if here else 'downloading'} {part}"
+        if self.phase != phase:
+            self._enter(phase)
+        self._tell(0.0 if here else fraction)
 
     def phase_text(self) -> str:
         """Where the host is, for people."""

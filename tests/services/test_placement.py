@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.adapters.models.directory_source import DirectorySource
 from diffuse_core.domain import liveness
 from diffuse_core.domain.slices import Slice, gaps, replicas_per_layer
@@ -21,9 +22,10 @@ from tests.services.tiny_model import LAYERS, ids, words
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from diffuse_core.domain.records import ModelRef
+    from diffuse_core.ports import Executor, WeightSource
     from tests.services.cluster import Cluster, Host
     from tests.services.tiny_model import TinyModel
 
@@ -177,6 +179,32 @@ async def test_a_host_that_ends_while_it_loads_stops_loading(cluster: Cluster) -
         await cluster.end(host)
         await ended.wait()
     assert host.service.stage is None
+
+
+async def test_a_host_tells_downloading_from_loading(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def fetch(_self: object, names: Collection[str], progress: Callable) -> None:
+        for fraction in (0.0, 0.43, 1.0) if "a" in names else ():
+            progress(fraction)
+            told.append(cluster.hosts[0].service.phase_text())
+
+    def load(source: WeightSource, part: Slice, contract: str, progress: Callable) -> Executor:
+        source.fetch({"a"}, progress)
+        progress(0.7)
+        told.append(cluster.hosts[0].service.phase_text())
+        return load_slice(source, part, contract, lambda _: None)
+
+    monkeypatch.setattr(DirectorySource, "fetch", fetch)
+    await cluster.settled(await cluster.host(load=load, wait=False))
+    assert told == [
+        "downloading 0:10",
+        "downloading 0:10, 43%",
+        "loading 0:10",
+        "loading 0:10, 70%",
+    ]
 
 
 async def test_a_host_joins_the_contract_that_the_network_has(

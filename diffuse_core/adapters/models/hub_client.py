@@ -19,6 +19,7 @@ from diffuse_core.adapters.models.hub_errors import (
     NOT_YOURS,
     HubUnreachable,
     LinkExpired,
+    NobodyThere,
     PassingTrouble,
     gave_up,
     judge_answer,
@@ -114,7 +115,8 @@ class HubClient:
         Raises:
             ModelUnknown: there is no such model or revision, it is gated, or out of reach.
         """
-        return self._patiently(self._look_up, stopped)
+        # Before anything was heard of the hub, nobody there is no trouble that passes.
+        return self._patiently(self._look_up, stopped, NobodyThere)
 
     def locate(self, commit: str, file: str, stopped: threading.Event) -> RemoteFile:
         """Size, tag and place of a file.
@@ -159,11 +161,18 @@ class HubClient:
         with remote.lock:
             remote.url, remote.served_tag = fresh.url, None
 
-    def _patiently(self, ask: Callable[[], T], stopped: threading.Event) -> T:
+    def _patiently(
+        self,
+        ask: Callable[[], T],
+        stopped: threading.Event,
+        *final: type[PassingTrouble],
+    ) -> T:
         fruitless = 0
         while True:
             try:
                 return ask()
+            except final as trouble:
+                raise gave_up(self.name, trouble, self.endpoint) from trouble
             except PassingTrouble as trouble:
                 fruitless += 1
                 self._pause(trouble, fruitless, stopped)
@@ -186,7 +195,9 @@ class HubClient:
         name = self.name
         try:
             info = self._asking(
-                lambda: api.model_info(name.repo, revision=name.revision, timeout=self.pace.stall)
+                lambda: api.model_info(
+                    name.repo, revision=name.revision, timeout=self.pace.connect
+                )
             )
             files = tuple(str(entry.rfilename) for entry in info.siblings or ())
             commit, repo = str(info.sha), str(info.id)
@@ -203,7 +214,7 @@ class HubClient:
         url = hf_hub_url(self.name.repo, file, revision=commit, endpoint=self.endpoint)
         found = self._asking(
             lambda: get_hf_file_metadata(
-                url, token=self._token or False, timeout=self.pace.stall, library_name="diffuse"
+                url, token=self._token or False, timeout=self.pace.connect, library_name="diffuse"
             )
         )
         if found.commit_hash != commit or found.etag is None or found.size is None:
@@ -240,8 +251,9 @@ class HubClient:
     def _no_connection(self, error: Exception) -> PassingTrouble:
         # The address may hold a signature that gives access: only the kind of error is told,
         # and what the system said of the connection.
-        told = plain(str(error), self._token)
-        return PassingTrouble(f"{type(error).__name__}: {told}" if told else type(error).__name__)
+        name, told = type(error).__name__, plain(str(error), self._token)
+        kind = NobodyThere if name in ("ConnectError", "ConnectTimeout") else PassingTrouble
+        return kind(f"{name}: {told}" if told else name)
 
     def _stream(self, remote: RemoteFile, want: Want) -> Generator[bytes, None, None]:
         """One request, with its redirects; the token goes to the hub and to nobody else."""

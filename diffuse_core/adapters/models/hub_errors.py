@@ -31,6 +31,10 @@ class PassingTrouble(Exception):  # noqa: N818
         self.after = after
 
 
+class NobodyThere(PassingTrouble):
+    """No connection came about."""
+
+
 class LinkExpired(PassingTrouble):
     """The address that the hub gave for a file's content is not valid any more."""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+JOURNAL = ".parts"
+"""Ends the name of a journal."""
 MAX_JOURNAL_BYTES = 64 * 2**20
 SAVE_BYTES = 64 * 2**20
 """After so many new bytes the journal is brought up to date: what a kill can cost."""
@@ -41,7 +43,7 @@ class PartialFile:
     def __init__(self, path: Path) -> None:
         """Read the journal, if there is a good one."""
         self.path = path
-        self._journal_path = path.with_name(path.name + ".parts")
+        self._journal_path = path.with_name(path.name + JOURNAL)
         self._fresh: list[Range] = []
         self._unsaved = 0
         self._journal = self._read()

@@ -1,4 +1,4 @@
-"""Finding and opening models on this machine."""
+"""Finding and opening models, on this machine or on the hub."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from diffuse_core.adapters.models.directory_source import CONFIG, DirectorySource
 from diffuse_core.adapters.models.gguf_header import is_gguf
 from diffuse_core.adapters.models.gguf_source import GgufSource
+from diffuse_core.adapters.models.hub_name import HubName, gguf_of_hub, parse_hub_name
+from diffuse_core.adapters.models.hub_partial import JOURNAL
 from diffuse_core.domain.selection import DEMO_ALIAS, DEMO_MODEL_ID
 from diffuse_core.errors import ModelUnknown, ModelUnusable
 
@@ -18,21 +20,29 @@ if TYPE_CHECKING:
     from diffuse_core.ports import Progress, WeightSource
 
 _ACCEPTED = (
-    "give a directory with config.json and *.safetensors, the path of a .gguf file, "
-    f"or the word {DEMO_ALIAS}"
+    "give a model of the hub (organisation/name, maybe @revision), a directory with config.json "
+    f"and *.safetensors, the path of a .gguf file, or the word {DEMO_ALIAS}"
 )
 _UNSAFE = (".bin", ".pt", ".pth", ".ckpt")
 
 
 class FileModelStore:
-    """Implements ports.ModelStore for files on this machine and the demo model."""
+    """Implements ports.ModelStore. What is on this machine comes before what is on the hub."""
 
-    def __init__(self, demo: Callable[[Progress], Path]) -> None:
-        """`demo` gets the demo model, downloading it if need be, and returns its GGUF file."""
+    def __init__(
+        self,
+        demo: Callable[[Progress], Path],
+        hub: Callable[[HubName, Progress], WeightSource] | None = None,
+    ) -> None:
+        """`demo` gets the demo model, downloading it if need be, and returns its GGUF file.
+
+        `hub` opens a model of the hub; None when there is to be no network.
+        """
         self._demo = demo
+        self._hub = hub
 
     def open(self, model: str, progress: Progress) -> WeightSource:
-        """Resolve a directory, a GGUF path, or `demo`; blocks.
+        """Resolve `demo`, a directory or a GGUF path, or a model of the hub; blocks.
 
         Raises:
             ModelUnknown: nothing of that name.
@@ -55,9 +65,26 @@ class FileModelStore:
             ) from error
         if exists:
             raise ModelUnusable(f"{model} is neither a file nor a directory; {_ACCEPTED}")
+        return self._open_hub(model, progress)
+
+    def _open_hub(self, model: str, progress: Progress) -> WeightSource:
+        name = parse_hub_name(model)
+        if name is not None and self._hub is not None:
+            try:
+                return self._hub(name, progress)
+            except ModelUnusable:
+                raise
+            except ModelUnknown as error:
+                raise ModelUnknown(f"{error}. (Here is no file or directory {model})") from error
+        found = gguf_of_hub(model)
+        if found is not None:
+            repo, file = found
+            raise ModelUnknown(
+                f"no file {_shown(model)} is here; if it is one of the hub, download it "
+                f"(`hf download {repo} {file}`) and give its path"
+            )
         raise ModelUnknown(
-            f"no model {_shown(model)}: {_shown(str(path))} is no file or directory here, and "
-            f"models of the hub cannot be fetched yet; {_ACCEPTED}"
+            f"no model {_shown(model)}: no such file or directory is here; {_ACCEPTED}"
         )
 
 
@@ -85,6 +112,10 @@ def _pickled(path: Path, name: str) -> str:
 def _open_directory(path: Path) -> WeightSource:
     names = sorted(entry.name for entry in os.scandir(path))
     suffixes = {Path(name).suffix.lower() for name in names}
+    if JOURNAL in suffixes:
+        raise ModelUnusable(
+            f"{path} holds only parts of a model of the hub; name the model as the hub does"
+        )
     if CONFIG in names and ".safetensors" in suffixes:
         return DirectorySource(path)
     for name in names:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.adapters.models.hub_name import HubName
 from diffuse_core.adapters.models.store import FileModelStore
 from diffuse_core.errors import ModelUnknown, ModelUnusable
 
@@ -68,6 +69,71 @@ def test_an_unknown_model_says_what_may_be_given(
     with pytest.raises(ModelUnknown, match=r"\.gguf file, or the word demo") as caught:
         store.open(name, silent)
     assert len(str(caught.value)) < 1000
+
+
+class HubCalls:
+    """A hub that remembers what it was asked for, and has nothing."""
+
+    def __init__(self) -> None:
+        self.names: list[HubName] = []
+
+    def __call__(self, name: HubName, _progress: Progress) -> None:
+        self.names.append(name)
+        raise ModelUnknown(f"the hub has no model {name}")
+
+
+def test_what_is_here_comes_before_the_hub(
+    save: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub = HubCalls()
+    save(name="org/tiny")
+    monkeypatch.chdir(tmp_path)
+    assert FileModelStore(no_demo, hub).open("org/tiny", silent).id == "tiny"
+    assert hub.names == []
+    with pytest.raises(
+        ModelUnknown,
+        match=r"hub has no model org/tiny@v2\. \(Here is no file or directory org/tiny@v2",
+    ):
+        FileModelStore(no_demo, hub).open("org/tiny@v2", silent)
+    assert hub.names == [HubName("org/tiny", "v2")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "./org/name",
+        "~/name",
+        "/org/name",
+        "..",
+        "a/b/c",
+        "org\\name",
+        "model.gguf",
+        "a/b.safetensors",
+    ],
+)
+def test_the_hub_is_not_asked_for_paths(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    hub = HubCalls()
+    with pytest.raises(ModelUnknown):
+        FileModelStore(no_demo, hub).open(name, silent)
+    assert hub.names == []
+
+
+def test_a_gguf_file_on_the_hub_is_to_be_downloaded(store: FileModelStore) -> None:
+    with pytest.raises(
+        ModelUnknown, match=r"`hf download org/name q/m\.gguf`\) and give its path"
+    ):
+        store.open("org/name/q/m.gguf", silent)
+
+
+def test_parts_of_a_model_are_no_model(store: FileModelStore, save: Callable) -> None:
+    directory = save()
+    (directory / "model.safetensors.parts").write_text("{}")
+    with pytest.raises(ModelUnusable, match="only parts of a model of the hub"):
+        store.open(str(directory), silent)
 
 
 def test_a_path_that_is_no_model_is_unusable(
