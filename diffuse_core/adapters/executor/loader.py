@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from diffuse_core.adapters.executor.general import GeneralEngine
+from diffuse_core.adapters.executor.lean_choice import lean_engine
 from diffuse_core.adapters.executor.reading import read_tensors
 from diffuse_core.adapters.executor.self_test import prove
 from diffuse_core.adapters.executor.skeleton import Plan
 from diffuse_core.adapters.executor.stage_executor import StageExecutor
 from diffuse_core.adapters.executor.step_checks import Bounds
+from diffuse_core.adapters.executor.strangers import refuse_strangers
 from diffuse_core.adapters.executor.tensors import DTYPES
 from diffuse_core.domain.shapes import HIDDEN_TYPE
-from diffuse_core.domain.slices import Slice
-from diffuse_core.errors import ModelUnusable, UsageError
+from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.domain.shapes import Contract
+    from diffuse_core.domain.slices import Slice
     from diffuse_core.ports import Progress, WeightSource
 
 
@@ -68,6 +69,10 @@ def _engine(
     lean: bool,
 ) -> Engine:
     """The fastest engine that is proven for this model."""
+    if lean:
+        found = lean_engine(source, plan, part, contract, progress, device=device)
+        if found is not None:
+            return found
     return _general(source, plan, part, contract, progress, device)
 
 
@@ -93,7 +98,7 @@ def _general(
         )
         for local, tensor in module.state_dict().items()
     }
-    _refuse_strangers(source, plan, part)
+    refuse_strangers(source, plan, part)
     weights = read_tensors(source, wanted, progress, device)
     head, embedding = plan.architecture.head_name, plan.architecture.embedding_name
     if part.end == plan.layers and head not in weights:
@@ -108,20 +113,3 @@ def _stored_name(name: str, plan: Plan, source: WeightSource) -> str:
     if name == plan.architecture.head_name and plan.tied and name not in source.names:
         return plan.architecture.embedding_name
     return name
-
-
-def _refuse_strangers(source: WeightSource, plan: Plan, part: Slice) -> None:
-    """A tensor that the architecture does not read would change the text if left out."""
-    whole: Any = plan.build(Slice(0, plan.layers), torch.float32)
-    known = whole.state_dict().keys()
-    # Left over from old versions, and known to the library to be of no use.
-    idle = [re.compile(text) for text in whole._keys_to_ignore_on_load_unexpected or ()]
-    for name in sorted(source.names - known):
-        layer = plan.layer_of(name)
-        if layer is not None and not part.start <= layer < part.end:
-            continue
-        if not any(pattern.search(name) for pattern in idle):
-            raise ModelUnusable(
-                f"the model has a tensor {name} that its architecture does not know; "
-                "it is not supported"
-            )

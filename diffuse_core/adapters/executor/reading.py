@@ -34,7 +34,7 @@ def read_tensors(
         ModelUnusable: a tensor is missing or has another shape than is wanted.
     """
     for name, (shape, _) in wanted.items():
-        _check(source, name, shape)
+        check_shape(source, name, shape)
     source.fetch(wanted.keys(), lambda fraction: progress(FETCHED * fraction))
     total = sum(prod(shape) for shape, _ in wanted.values())
     done = 0
@@ -46,7 +46,12 @@ def read_tensors(
     return weights
 
 
-def _check(source: WeightSource, name: str, shape: tuple[int, ...]) -> None:
+def check_shape(source: WeightSource, name: str, shape: tuple[int, ...]) -> None:
+    """Refuse a tensor that is missing or has another shape.
+
+    Raises:
+        ModelUnusable: with the name.
+    """
     found = source.shape_of(name)
     if found is None:
         raise ModelUnusable(

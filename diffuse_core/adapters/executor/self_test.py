@@ -22,7 +22,11 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from diffuse_core.adapters.executor.engine import Engine
+
+    EngineMaker = Callable[[Plan, Mapping[str, torch.Tensor], Slice], Engine]
 
 CHUNKS = (7, 4)
 STEPS = 5
@@ -33,8 +37,15 @@ TOLERANCE = 1e-3
 _proven: set[str] = set()
 
 
-def prove(config: Mapping[str, object]) -> None:
+def general_engine(plan: Plan, weights: Mapping[str, torch.Tensor], part: Slice) -> Engine:
+    """The general engine over tensors in memory."""
+    return GeneralEngine(plan, part, torch.float32, weights, plan.build(part, torch.float32))
+
+
+def prove(config: Mapping[str, object], make: EngineMaker = general_engine) -> None:
     """Check that a small random model with these switches says the same whole and in slices.
+
+    `make` makes the engine that is to be trusted.
 
     Takes some tenths of a second, once per process and configuration; leaves the global random
     state as it was.
@@ -42,13 +53,13 @@ def prove(config: Mapping[str, object]) -> None:
     Raises:
         ModelUnusable: it does not, or the check cannot be made.
     """
-    digest = json.dumps(dict(config), sort_keys=True, default=str)
+    digest = make.__name__ + json.dumps(dict(config), sort_keys=True, default=str)
     if digest in _proven:
         return
     kind = str(config.get("model_type"))
     try:
         with torch.random.fork_rng(devices=[]):
-            fault = _fault(kind, {k: v for k, v in config.items() if k != "model_type"})
+            fault = _fault(kind, {k: v for k, v in config.items() if k != "model_type"}, make)
     except (*CONTRADICTIONS, AttributeError, IndexError) as error:
         raise ModelUnusable(
             f"the architecture {kind} with these settings could not be checked to give the same "
@@ -64,14 +75,14 @@ def prove(config: Mapping[str, object]) -> None:
 
 
 @torch.inference_mode()
-def _fault(kind: str, config: Mapping[str, object]) -> str | None:
+def _fault(kind: str, config: Mapping[str, object], make: EngineMaker) -> str | None:
     """What differs, if anything."""
     settings = {**miniature(kind, config), "pad_token_id": None, "bos_token_id": None}
     reference = _random_model(kind, settings)
     plan = Plan({**settings, "model_type": kind})
     weights = dict(reference.state_dict())
     prompt = [(29 * i * i + 7) % plan.vocab for i in range(sum(CHUNKS))]
-    whole, drawn = _play(plan, weights, (0, plan.layers), prompt)
+    whole, drawn = _play(plan, weights, (0, plan.layers), prompt, make)
     tokens = torch.tensor([prompt + drawn[:-1]])
     wanted = reference(input_ids=tokens, use_cache=False).logits[0].float()
     for position, logits in whole:
@@ -80,7 +91,7 @@ def _fault(kind: str, config: Mapping[str, object]) -> str | None:
             return f"position {position} differs from the library's own"
     middle = plan.layers // 2
     for borders in ((0, middle, plan.layers), (0, 1, plan.layers - 1, plan.layers)):
-        cut, same = _play(plan, weights, borders, prompt)
+        cut, same = _play(plan, weights, borders, prompt, make)
         if drawn != same or not all(
             torch.equal(a, b) for (_, a), (_, b) in zip(whole, cut, strict=True)
         ):
@@ -102,17 +113,18 @@ def _random_model(kind: str, settings: Mapping[str, object]) -> Any:
 
 
 def _play(
-    plan: Plan, weights: Mapping[str, torch.Tensor], borders: Sequence[int], prompt: Sequence[int]
+    plan: Plan,
+    weights: Mapping[str, torch.Tensor],
+    borders: Sequence[int],
+    prompt: Sequence[int],
+    make: EngineMaker,
 ) -> tuple[list[tuple[int, torch.Tensor]], list[int]]:
     """Chunks of the prompt, greedy steps, two taken back and run again in one pass.
 
     Gives (position, logits) of each pass and the tokens drawn.
     """
     parts = [Slice(a, b) for a, b in itertools.pairwise(borders)]
-    engines = [
-        GeneralEngine(plan, part, torch.float32, weights, plan.build(part, torch.float32))
-        for part in parts
-    ]
+    engines = [make(plan, weights, part) for part in parts]
     caches = [engine.open(part, plan.context) for engine, part in zip(engines, parts, strict=True)]
     seen: list[tuple[int, torch.Tensor]] = []
 

@@ -62,7 +62,8 @@ def family_of(config: Any, *, tied: bool) -> Family | None:
 
 def _windows(config: Any) -> tuple[int | None, ...]:
     """As the library's masks have it: a layer's kind decides where there are kinds."""
-    count, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
+    count: int = config.num_hidden_layers
+    window: int | None = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
@@ -72,6 +73,7 @@ def _windows(config: Any) -> tuple[int | None, ...]:
 def _rotary(config: Any) -> tuple[bool, ...]:
     marks = getattr(config, "no_rope_layers", None)
     if marks is None:
-        return (True,) * config.num_hidden_layers
+        count: int = config.num_hidden_layers
+        return (True,) * count
     # The library's list has a 1 where rotary positions are used, in spite of its name.
     return tuple(bool(mark) for mark in marks)

@@ -21,17 +21,22 @@ from diffuse_core.domain.shapes import GROUP, HIDDEN_TYPE, matrix_bits
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.ports import GroupCodes, WeightSource
 
 BLOCK_BYTES = 8 * 2**20
 """Of a matrix laid out anew at a time: what loading takes beyond the matrix itself."""
 _BLOCK_ROWS = 64
 """Rows that the 4-bit kernel's layout keeps together."""
-_CODE_LEVELS = 15
+_CODE_TOP = 15
+_CODE_MIDDLE = 8
+"""The 4-bit kernel's numbers count from this code on."""
 _INT8_MAX = 127
+_TINY = 1e-12
+_INT4_ROWS = 16
+"""The 4-bit kernel takes matrices of multiples of so many rows."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Forms:
     def vector(self, piece: Piece) -> torch.Tensor:
         """A norm or a bias, in the type of the hidden states."""
         blocks = [view_stored(raw).to(self.dtype) for raw in self._source.pieces(piece.name)]
-        return _interleaved(torch.cat(blocks), piece.interleave).to(self._device)
+        return interleaved(torch.cat(blocks), piece.interleave).to(self._device)
 
     def matrix(self, pieces: Sequence[Piece], biases: Sequence[Piece] = ()) -> Matrix:
         """The named tensors below each other, as one matrix."""
@@ -83,10 +88,10 @@ class Forms:
         """An embedding in the type of the hidden states."""
         table = torch.empty(self._shape(name), dtype=self.dtype, device=self._device)
         at = 0
-        for block in self._rows(Piece(name)):
-            table[at : at + block.shape[0]].copy_(block)
+        for (block,) in self._numbers([Piece(name)], self.dtype):
+            table[at : at + block.shape[0]] = block
             at += block.shape[0]
-        self._complete(name, at, table.shape[0])
+        _complete([Piece(name)], at, table.shape[0])
         return table
 
     def coded(self, name: str) -> Int8Matrix:
@@ -107,9 +112,9 @@ class Forms:
         self, pieces: Sequence[Piece], bits: int, rows: int, bias: torch.Tensor | None
     ) -> list[Matrix]:
         columns = self._shape(pieces[0].name)[1]
-        if bits == 4:
+        if bits == 4 and rows % _INT4_ROWS == 0:
             return [self._int4(pieces, rows, columns, bias)]
-        if bits == 8:
+        if bits in (4, 8):
             return [self._int8(pieces, rows, columns, bias)]
         return self._dense(pieces, rows, columns, bias)
 
@@ -117,15 +122,15 @@ class Forms:
         self, pieces: Sequence[Piece], rows: int, columns: int, bias: torch.Tensor | None
     ) -> list[Matrix]:
         form = PackedMatrix if self._pack else PlainMatrix
-        size = max(_BLOCK_ROWS, BLOCK_BYTES // (columns * self.dtype.itemsize))
-        size -= size % _BLOCK_ROWS
+        size = _whole_blocks(BLOCK_BYTES // (columns * self.dtype.itemsize))
         parts: list[Matrix] = []
         at = 0
-        for block in _blocks(self._stream(pieces), size, self.dtype):
-            own = None if bias is None else bias[at : at + block.shape[0]].clone()
+        for (block,) in regrouped(self._numbers(pieces, self.dtype), size):
+            end = at + block.shape[0]
+            own = None if bias is None else bias[at:end].clone()
             parts.append(form(block.to(self._device), own))
-            at += block.shape[0]
-        self._complete(pieces[0].name, at, rows)
+            at = end
+        _complete(pieces, at, rows)
         return parts
 
     def _int8(
@@ -134,15 +139,14 @@ class Forms:
         codes = torch.empty((rows, columns), dtype=torch.int8)
         scales = torch.empty(rows, dtype=torch.bfloat16)
         at = 0
-        for block in self._stream(pieces):
-            numbers = block.to(torch.float32)
-            end = at + numbers.shape[0]
-            scale = numbers.abs().amax(1).div_(_INT8_MAX).clamp_(min=1e-12).to(torch.bfloat16)
+        for (block,) in self._numbers(pieces, torch.float32):
+            end = at + block.shape[0]
+            scale = block.abs().amax(1).div_(_INT8_MAX).clamp_(min=_TINY).to(torch.bfloat16)
             scales[at:end] = scale
-            numbers = numbers / scale.to(torch.float32).unsqueeze(1)
-            codes[at:end] = numbers.round_().clamp_(-_INT8_MAX - 1, _INT8_MAX)
+            block.div_(scale.to(torch.float32).unsqueeze(1))
+            codes[at:end] = block.round_().clamp_(-_INT8_MAX, _INT8_MAX)
             at = end
-        self._complete(pieces[0].name, at, rows)
+        _complete(pieces, at, rows)
         return Int8Matrix(codes, scales, bias)
 
     def _int4(
@@ -150,10 +154,124 @@ class Forms:
     ) -> Int4Matrix:
         packed = torch.empty((rows, columns // 2), dtype=torch.uint8)
         scales = torch.empty((columns // GROUP, rows, 2), dtype=torch.bfloat16)
-        size = max(_BLOCK_ROWS, BLOCK_BYTES // (4 * columns))
-        size -= size % _BLOCK_ROWS
+        size = _whole_blocks(BLOCK_BYTES // (4 * columns))
         at = 0
-        for scale, minimum in _blocks2(self._scales(pieces, codes := []), size):
-            raise NotImplementedError
-        self._complete(pieces[0].name, at, rows)
-        return Int4Matrix(packed, scales, columns, bias)
+        for codes, scale, minimum in regrouped(self._codes(pieces), size):
+            end = at + codes.shape[0]
+            packed[at:end] = torch._convert_weight_to_int4pack_for_cpu(codes.to(torch.int32), 1)
+            scales[:, at:end, 0] = scale.t()
+            scales[:, at:end, 1] = (minimum + _CODE_MIDDLE * scale).t()
+            at = end
+        _complete(pieces, at, rows)
+        return Int4Matrix(packed, scales, bias)
+
+    def _numbers(
+        self, pieces: Sequence[Piece], dtype: torch.dtype
+    ) -> Iterator[tuple[torch.Tensor, ...]]:
+        for piece in pieces:
+            stream = (
+                (view_stored(raw).to(dtype, copy=True),) for raw in self._source.pieces(piece.name)
+            )
+            yield from _in_order(stream, piece.interleave)
+
+    def _codes(self, pieces: Sequence[Piece]) -> Iterator[tuple[torch.Tensor, ...]]:
+        for piece in pieces:
+            own = self._source.codes(piece.name)
+            if own is None:
+                stream = (
+                    estimated(block)
+                    for (block,) in self._numbers([Piece(piece.name)], torch.float32)
+                )
+            else:
+                stream = (_unwrapped(rows) for rows in own)
+            yield from _in_order(stream, piece.interleave)
+
+
+def estimated(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """4-bit codes (n, columns), scales and minima (n, groups) of fp32 rows (n, columns).
+
+    Each group's least and greatest number become its codes 0 and 15, the others are rounded.
+    """
+    groups = rows.view(rows.shape[0], -1, GROUP)
+    minimum, maximum = groups.aminmax(dim=2)
+    scale = (maximum - minimum).div_(_CODE_TOP).clamp_(min=_TINY)
+    codes = (groups - minimum.unsqueeze(2)).div_(scale.unsqueeze(2)).round_().clamp_(0, _CODE_TOP)
+    return codes.flatten(1).to(torch.uint8), scale, minimum
+
+
+def regrouped(
+    stream: Iterator[tuple[torch.Tensor, ...]], size: int
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The same rows in blocks of `size`, the last one maybe shorter."""
+    kept: list[tuple[torch.Tensor, ...]] = []
+    count = 0
+    for block in stream:
+        start, rows = 0, block[0].shape[0]
+        while start < rows:
+            taken = min(size - count, rows - start)
+            kept.append(tuple(tensor[start : start + taken] for tensor in block))
+            start, count = start + taken, count + taken
+            if count == size:
+                yield _joined(kept)
+                kept, count = [], 0
+    if kept:
+        yield _joined(kept)
+
+
+def _joined(blocks: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
+    if len(blocks) == 1:
+        return blocks[0]
+    return tuple(torch.cat(tensors) for tensors in zip(*blocks, strict=True))
+
+
+def _in_order(
+    stream: Iterator[tuple[torch.Tensor, ...]], width: int
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Rows with each head's `width` interleaved; as they are when it is 0."""
+    if not width:
+        yield from stream
+        return
+    for block in regrouped(stream, width * max(1, _BLOCK_ROWS // width)):
+        yield tuple(interleaved(tensor, width) for tensor in block)
+
+
+def interleaved(rows: torch.Tensor, width: int) -> torch.Tensor:
+    """Each head's first half and second half, taken in turns.
+
+    `transformers` turns number i of a head together with number i + width / 2.
+    """
+    if not width:
+        return rows
+    halves = rows.reshape(-1, 2, width // 2, *rows.shape[1:])
+    return halves.transpose(1, 2).reshape(rows.shape)
+
+
+def _unwrapped(rows: GroupCodes) -> tuple[torch.Tensor, ...]:
+    count, columns = rows.shape
+    if rows.group != GROUP:
+        raise ModelUnusable(
+            f"4-bit groups of {rows.group} numbers are not supported, only {GROUP}"
+        )
+    shape = (count, columns // GROUP)
+    return (
+        _over(rows.codes, torch.uint8).view(count, columns),
+        _over(rows.scales, torch.float32).view(shape),
+        _over(rows.minima, torch.float32).view(shape),
+    )
+
+
+def _over(data: bytes | bytearray | memoryview, dtype: torch.dtype) -> torch.Tensor:
+    view = memoryview(data)
+    return torch.frombuffer(bytearray(view) if view.readonly else view, dtype=dtype)
+
+
+def _whole_blocks(rows: int) -> int:
+    return max(_BLOCK_ROWS, rows - rows % _BLOCK_ROWS)
+
+
+def _complete(pieces: Sequence[Piece], found: int, wanted: int) -> None:
+    if found != wanted:
+        raise ModelUnusable(
+            f"tensor {pieces[0].name} was not read in its own shape; its files changed: "
+            "download it again"
+        )

@@ -13,102 +13,99 @@ packed forms also give a row the same bits whatever rows go with it, as long as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _GROUP = 32
-_TINY = 1e-30
 
 
-class Matrix(Protocol):
+class Matrix(ABC):
     """A weight (rows, columns) with an optional bias: x (n, columns) → (n, rows)."""
 
-    rows: int
-    nbytes: int
-    alone: int
-    """With how few rows of x a row's result is already what it is among many."""
+    alone = 1
+    """With how few rows of x a row's result is expected to be what it is among many."""
 
+    def __init__(self, rows: int, columns: int, nbytes: int) -> None:
+        self.rows = rows
+        self.columns = columns
+        self.nbytes = nbytes
+
+    @abstractmethod
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""
-        ...
 
     def onto(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """The product plus `residual` (n, rows)."""
-        ...
+        return self(x).add_(residual)
 
     def gate(self, x: torch.Tensor) -> torch.Tensor:
         """SiLU of the product."""
-        ...
+        return functional.silu(self(x))
 
     def times(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         """The product, elementwise times `factor` (n, rows)."""
-        ...
+        return self(x).mul_(factor)
 
 
 def can_pack(dtype: torch.dtype, device: str) -> bool:
     """Whether oneDNN's packed matrices are there for this type."""
-    if device != "cpu" or not torch.backends.mkldnn.is_available():
+    if device != "cpu" or not torch._C._has_mkldnn:
         return False
     return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-class PlainMatrix:
+class PlainMatrix(Matrix):
     """Multiplied as it is."""
 
     # Some libraries' one-row products add in another order than those of more rows.
     alone = 8
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self.rows = weight.shape[0]
-        self.nbytes = weight.nbytes + _size(bias)
+        super().__init__(weight.shape[0], weight.shape[1], weight.nbytes + _size(bias))
         self._weight = weight
         self._bias = bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product."""
         return functional.linear(x, self._weight, self._bias)
 
-    def onto(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return self(x).add_(residual)
 
-    def gate(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.silu(self(x))
-
-    def times(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-        return self(x).mul_(factor)
-
-
-class PackedMatrix:
+class PackedMatrix(Matrix):
     """Laid out anew for oneDNN once, with what follows the product done in the same kernel."""
 
     alone = 2
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self.rows = weight.shape[0]
-        self.nbytes = weight.nbytes + _size(bias)
+        super().__init__(weight.shape[0], weight.shape[1], weight.nbytes + _size(bias))
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         self._bias = bias
-        self._unary = torch.ops.mkldnn._linear_pointwise.default
-        self._binary = torch.ops.mkldnn._linear_pointwise.binary
+        self._unary: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.default
+        self._binary: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.binary
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product."""
         return self._unary(x, self._weight, self._bias, "none", [], "")
 
     def onto(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """The product plus `residual`, in one kernel."""
         return self._binary(x, residual, self._weight, self._bias, "add")
 
     def gate(self, x: torch.Tensor) -> torch.Tensor:
+        """SiLU of the product, in one kernel."""
         return self._unary(x, self._weight, self._bias, "swish", [], "")
 
     def times(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """The product times `factor`, in one kernel."""
         return self._binary(x, factor, self._weight, self._bias, "mul")
 
 
-class Int8Matrix:
+class Int8Matrix(Matrix):
     """int8 codes with a bf16 scale a row; x is bf16."""
 
     alone = 1
@@ -116,31 +113,24 @@ class Int8Matrix:
     def __init__(
         self, codes: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None = None
     ) -> None:
-        self.rows = codes.shape[0]
-        self.nbytes = codes.nbytes + scales.nbytes + _size(bias)
+        size = codes.nbytes + scales.nbytes + _size(bias)
+        super().__init__(codes.shape[0], codes.shape[1], size)
         self.codes = codes
         self.scales = scales
         self._bias = bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product."""
         product = torch._weight_int8pack_mm(x, self.codes, self.scales)
         return product if self._bias is None else product.add_(self._bias)
 
-    def onto(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return self(x).add_(residual)
-
-    def gate(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.silu(self(x))
-
-    def times(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-        return self(x).mul_(factor)
-
-    def dense(self) -> torch.Tensor:
-        """The bf16 weights that the codes stand for."""
-        return self.codes.to(torch.bfloat16).mul_(self.scales.unsqueeze(1))
+    def rows_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Rows (n, columns) as an embedding, bf16."""
+        picked = self.codes.index_select(0, ids).to(torch.bfloat16)
+        return picked.mul_(self.scales.index_select(0, ids).unsqueeze(1))
 
 
-class Int4Matrix:
+class Int4Matrix(Matrix):
     """4-bit codes, a bf16 scale and offset for each 32 numbers of a row; x is bf16.
 
     The kernel's number is scale * (code - 8) + offset.
@@ -149,58 +139,49 @@ class Int4Matrix:
     alone = 1
 
     def __init__(
-        self,
-        packed: torch.Tensor,
-        scales: torch.Tensor,
-        columns: int,
-        bias: torch.Tensor | None = None,
+        self, packed: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None = None
     ) -> None:
         """`packed` (rows, columns / 2) as the kernel has it, `scales` (groups, rows, 2)."""
-        self.rows = packed.shape[0]
-        self.nbytes = packed.nbytes + scales.nbytes + _size(bias)
-        self.columns = columns
+        size = packed.nbytes + scales.nbytes + _size(bias)
+        super().__init__(packed.shape[0], 2 * packed.shape[1], size)
         self._packed = packed
         self._scales = scales
         self._bias = bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product."""
         product = torch._weight_int4pack_mm_for_cpu(x, self._packed, _GROUP, self._scales)
         return product if self._bias is None else product.add_(self._bias)
 
-    def onto(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return self(x).add_(residual)
 
-    def gate(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.silu(self(x))
-
-    def times(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-        return self(x).mul_(factor)
-
-
-class Stack:
+class Stack(Matrix):
     """Matrices of the same columns, one below the other."""
 
     def __init__(self, parts: Sequence[Matrix]) -> None:
+        rows = [part.rows for part in parts]
+        super().__init__(sum(rows), parts[0].columns, sum(part.nbytes for part in parts))
         self.parts = tuple(parts)
-        self.rows = sum(part.rows for part in parts)
-        self.nbytes = sum(part.nbytes for part in parts)
         self.alone = max(part.alone for part in parts)
-        self._rows = [part.rows for part in parts]
+        self._rows = rows
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product."""
         return torch.cat([part(x) for part in self.parts], 1)
 
     def onto(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """The product plus `residual` (n, rows)."""
         return torch.cat([part.onto(x, piece) for part, piece in self._with(residual)], 1)
 
     def gate(self, x: torch.Tensor) -> torch.Tensor:
+        """SiLU of the product."""
         return torch.cat([part.gate(x) for part in self.parts], 1)
 
     def times(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """The product, elementwise times `factor` (n, rows)."""
         return torch.cat([part.times(x, piece) for part, piece in self._with(factor)], 1)
 
     def _with(self, other: torch.Tensor) -> list[tuple[Matrix, torch.Tensor]]:
-        pieces = [piece.contiguous() for piece in other.split(self._rows, 1)]
+        pieces = [piece.contiguous() for piece in torch.split(other, self._rows, 1)]
         return list(zip(self.parts, pieces, strict=True))
 
 

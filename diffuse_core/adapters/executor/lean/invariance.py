@@ -1,0 +1,60 @@
+"""A row's numbers must not depend on whose rows go with it: checked, not assumed."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from diffuse_core.adapters.executor.lean.matrices import Matrix
+
+log = logging.getLogger(__name__)
+
+_MOST = 16
+_ROWS = (2, 3, 5, 8, 17, 33)
+
+
+def proven_alone(matrices: Iterable[Matrix], dtype: torch.dtype) -> int:
+    """With how few rows in a pass a row's product is bit for bit what it is among many.
+
+    Kernels differ by machine, type and shape: one of each kind and shape is tried with random
+    rows. Where even 16 rows are not enough, 16 is used and said in the log.
+    """
+    needed = 1
+    seen: set[tuple[type, int, int]] = set()
+    for matrix in matrices:
+        mark = (type(matrix), matrix.rows, matrix.columns)
+        if mark not in seen:
+            seen.add(mark)
+            needed = max(needed, _alone(matrix, dtype))
+    return needed
+
+
+def _alone(matrix: Matrix, dtype: torch.dtype) -> int:
+    generator = torch.Generator().manual_seed(matrix.rows * 31 + matrix.columns)
+    x = torch.randn((max(_ROWS), matrix.columns), generator=generator).to(dtype)
+    wanted = matrix.alone
+    while wanted < _MOST and not _same(matrix, x, wanted):
+        wanted *= 2
+    if wanted >= _MOST:
+        log.warning(
+            "the last bits of a row may depend on the rows that are computed with it, for a "
+            "matrix of %d rows and %d columns",
+            matrix.rows,
+            matrix.columns,
+        )
+    return wanted
+
+
+def _same(matrix: Matrix, x: torch.Tensor, least: int) -> bool:
+    full = matrix(x)
+    for rows in _ROWS:
+        count = max(rows, least)
+        if not torch.equal(matrix(x[:count].contiguous())[:rows], full[:rows]):
+            return False
+    lone = torch.cat([x[7:8], x.new_zeros(least - 1, x.shape[1])])
+    return torch.equal(matrix(lone)[:1], full[7:8])

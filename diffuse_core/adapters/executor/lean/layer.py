@@ -1,0 +1,84 @@
+"""One layer of the llama-like family, over rows of several Sessions at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from diffuse_core.adapters.executor.lean.attention import attend
+
+if TYPE_CHECKING:
+    from diffuse_core.adapters.executor.lean.attention import Seating
+    from diffuse_core.adapters.executor.lean.family import Family
+    from diffuse_core.adapters.executor.lean.matrices import Matrix
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """What a layer holds. Rows of `qkv` are those of q, k and v, q and k interleaved."""
+
+    input_norm: torch.Tensor
+    qkv: Matrix
+    query_norm: torch.Tensor | None
+    key_norm: torch.Tensor | None
+    output: Matrix
+    feed_norm: torch.Tensor
+    gate: Matrix
+    up: Matrix
+    down: Matrix
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of it."""
+        norms = (self.input_norm, self.query_norm, self.key_norm, self.feed_norm)
+        matrices = (self.qkv, self.output, self.gate, self.up, self.down)
+        return sum(n.nbytes for n in norms if n is not None) + sum(m.nbytes for m in matrices)
+
+
+class Layer:
+    """Runs one layer."""
+
+    def __init__(self, family: Family, number: int, weights: LayerWeights) -> None:
+        self.weights = weights
+        self._eps = family.eps
+        self._width = (family.hidden,)
+        self._heads = family.heads
+        self._turned = family.heads + family.kv_heads
+        self._all = family.heads + 2 * family.kv_heads
+        self._head = (family.head_dim,)
+        self._rotary = family.rotary[number]
+        self._window = family.windows[number]
+
+    def run(
+        self, x: torch.Tensor, turns: torch.Tensor, seating: Seating, slot: int
+    ) -> torch.Tensor:
+        """Hidden states after the layer, whose KV is at `slot` of each cache.
+
+        Args:
+            x: hidden states (n, width).
+            turns: rotary factors (n, 1, head_dim / 2), complex.
+            seating: whose the rows are.
+            slot: the layer's place in the caches of this pass.
+        """
+        own = self.weights
+        qkv = own.qkv(functional.rms_norm(x, self._width, own.input_norm, self._eps))
+        # In fp32 from here to the cache: rounding a turned key twice would cost accuracy.
+        heads = qkv.to(torch.float32).view(x.shape[0], self._all, -1)
+        if own.query_norm is not None:
+            self._normalise(heads[:, : self._heads], own.query_norm)
+        if own.key_norm is not None:
+            self._normalise(heads[:, self._heads : self._turned], own.key_norm)
+        if self._rotary:
+            pairs = heads.view(x.shape[0], self._all, -1, 2)[:, : self._turned]
+            torch.view_as_complex(pairs).mul_(turns)
+        query = heads[:, : self._heads].to(x.dtype)
+        mixed = attend(query, heads[:, self._heads :], seating, slot, self._window)
+        x = own.output.onto(mixed, x)
+        h = functional.rms_norm(x, self._width, own.feed_norm, self._eps)
+        return own.down.onto(own.up.times(h, own.gate.gate(h)), x)
+
+    def _normalise(self, heads: torch.Tensor, weight: torch.Tensor) -> None:
+        heads.copy_(functional.rms_norm(heads, self._head, weight.to(torch.float32), self._eps))
