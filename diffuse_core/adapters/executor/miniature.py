@@ -54,10 +54,11 @@ def miniature(kind: str, config: Mapping[str, object]) -> dict[str, Any]:
         config: the real model's settings under the library's names, without `model_type`.
     """
     cls: Any = CONFIG_MAPPING[kind]
-    aliases: dict[str, str] = dict(cls.attribute_map or {})
+    known = {field.name for field in fields(cls)}
+    aliases = {name: true for name, true in (cls.attribute_map or {}).items() if true in known}
     small: dict[str, Any] = {aliases.get(name, name): value for name, value in config.items()}
     whole = cls(**small)
-    names = {field.name for field in fields(cls)} | small.keys()
+    names = known | small.keys()
 
     def change(name: str, value: object) -> None:
         name = aliases.get(name, name)

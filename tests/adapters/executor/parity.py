@@ -81,7 +81,7 @@ class Cutter:
 def cuts(layers: int) -> list[tuple[int, ...]]:
     """Every cut into two, several into three and four."""
     two = [(0, at, layers) for at in range(1, layers)]
-    three = [(0, 1, 2, layers), (0, 2, layers - 1, layers), (0, layers - 2, layers - 1, layers)]
+    three = [(0, 1, 2, layers), (0, 2, layers - 1, layers)]
     four = [(0, 1, 2, layers - 1, layers), (0, 2, 3, layers - 1, layers)]
     return [*two, *three, *four]
 

@@ -26,11 +26,11 @@ from tests.adapters.executor.stages import Chain
 from tests.adapters.executor.tiny import tiny_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from diffuse_core.adapters.executor.stage_executor import StageExecutor
+    from tests.adapters.executor.state_source import StateSource
 
-LAYERS = 6
 # The first case of each has every cut in the default run; the others have it in the slow one.
 FIRST = [(kind, next(iter(cases))) for kind, cases in CASES.items()]
 OTHERS = [
@@ -39,18 +39,32 @@ OTHERS = [
 ALL = [*FIRST, *OTHERS]
 
 
+# What differs in how rows of several sessions could come together.
+BATCHED = ("llama", "gemma3_text", "mixtral", "gpt_oss", "gpt2", "opt", "bloom")
+
+
+def made(
+    case: tuple[str, str], dtype: torch.dtype = torch.float32
+) -> tuple[StateSource, torch.nn.Module, int]:
+    """The source, the reference, and the number of layers."""
+    kind, word = case
+    settings = CASES[kind][word]
+    listed = [len(v) for k, v in settings.items() if k in ("layer_types", "no_rope_layers")]
+    layers = listed[0] if listed else 5
+    return *tiny_model(kind, layers, dtype, **settings), layers
+
+
 def named(case: tuple[str, str]) -> str:
     return "-".join(case).replace(" ", "-")
 
 
-def check(case: tuple[str, str], borders: Sequence[tuple[int, ...]]) -> None:
-    kind, word = case
-    source, model = tiny_model(kind, LAYERS, **CASES[kind][word])
+def check(case: tuple[str, str], borders: Callable[[int], Sequence[tuple[int, ...]]]) -> None:
+    source, model, layers = made(case)
     cut = Cutter(source)
-    whole = play(cut(0, LAYERS))
+    whole = play(cut(0, layers))
     assert whole.drawn == generated(model, PROMPT, STEPS)
     assert strays(whole, model) < 1e-3
-    for border in borders:
+    for border in borders(layers):
         assert same(whole, play(cut(*border))), border
 
 
@@ -60,25 +74,34 @@ def test_every_proven_architecture_is_tried_here() -> None:
 
 @pytest.mark.parametrize("case", FIRST, ids=named)
 def test_every_cut_is_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
-    check(case, cuts(LAYERS))
+    check(case, cuts)
 
 
 @pytest.mark.parametrize("case", OTHERS, ids=named)
 def test_variants_are_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
-    check(case, [(0, 1, LAYERS), (0, 3, LAYERS), (0, 2, 3, LAYERS - 1, LAYERS)])
+    check(case, lambda layers: [(0, 1, layers), (0, 2, 3, layers - 1, layers)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS, ids=named)
 def test_every_cut_of_variants_is_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
-    check(case, cuts(LAYERS))
+    check(case, cuts)
 
 
-@pytest.mark.parametrize("case", FIRST, ids=named)
+@pytest.mark.parametrize("case", [c for c in FIRST if c[0] in BATCHED], ids=named)
 def test_sessions_of_different_lengths_run_in_one_call(case: tuple[str, str]) -> None:
-    kind, word = case
-    source, model = tiny_model(kind, LAYERS, **CASES[kind][word])
-    stages = Cutter(source)(0, 2, LAYERS)
+    run_together(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in ALL if c[0] not in BATCHED], ids=named)
+def test_sessions_of_all_run_in_one_call(case: tuple[str, str]) -> None:
+    run_together(case)
+
+
+def run_together(case: tuple[str, str]) -> None:
+    source, model, layers = made(case)
+    stages = Cutter(source)(0, 2, layers)
     # One token alone, one within a window of 8, one beyond it.
     prompts = (PROMPT[:1], PROMPT[:6], PROMPT)
     drawn = together(stages, prompts, 6)
@@ -123,11 +146,10 @@ def together(
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ALL, ids=named)
 def test_slices_agree_in_bf16(case: tuple[str, str]) -> None:
-    kind, word = case
-    source, model = tiny_model(kind, LAYERS, torch.bfloat16, **CASES[kind][word])
+    source, model, layers = made(case, torch.bfloat16)
     cut = Cutter(source, "bf16")
     wanted = generated(model, PROMPT, 8)
-    for borders in ((0, LAYERS), (0, 2, LAYERS), (0, 1, 4, LAYERS)):
+    for borders in ((0, layers), (0, 2, layers), (0, 1, 4, layers)):
         chain = Chain(cut(*borders))
         assert chain.generate(PROMPT, 8) == wanted
         chain.close()
@@ -136,10 +158,9 @@ def test_slices_agree_in_bf16(case: tuple[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ALL, ids=named)
 def test_parts_of_one_slice_make_a_route(case: tuple[str, str]) -> None:
-    kind, word = case
-    source, model = tiny_model(kind, LAYERS, **CASES[kind][word])
-    (whole,) = Cutter(source)(0, LAYERS)
-    parts = [Slice(0, 2), Slice(2, 5), Slice(5, LAYERS)]
+    source, model, layers = made(case)
+    (whole,) = Cutter(source)(0, layers)
+    parts = [Slice(0, 2), Slice(2, 5), Slice(5, layers)]
     wanted = generated(model, PROMPT, 8)
     engine = whole._engine
     caches = [engine.open(part, 64) for part in parts]
