@@ -15,8 +15,11 @@ from diffuse_core.errors import ModelUnusable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "smollm3")
 """`general.architecture`s that can be read. Mistral's files say llama."""
+
+PERMUTED = ("llama", "smollm3")
+"""Those of which llama.cpp's converter stores the rows of queries and keys in another order."""
 
 ROPE_FACTORS = "rope_freqs.weight"
 """Llama 3's rotary scaling, stored as a tensor of divisors instead of as settings."""

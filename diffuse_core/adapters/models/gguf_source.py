@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.adapters.models.checked_source import CheckedSource
 from diffuse_core.adapters.models.gguf_config import (
+    PERMUTED,
     ROPE_FACTORS,
     config_from_gguf,
     parameter_name,
@@ -48,7 +49,7 @@ class GgufSource(CheckedSource):
         parameters = {tensor.name: stored_as_is(tensor) for tensor in stored if tensor is not None}
         super().__init__(name or network_id(path), str(path), config, parameters)
         self._path = path
-        self._permuted = header.metadata["general.architecture"] == "llama"
+        self._permuted = header.metadata["general.architecture"] in PERMUTED
         self._check_heads()
 
     def _make_bundle(self, context: int) -> Bundle:

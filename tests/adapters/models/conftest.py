@@ -113,9 +113,10 @@ def keys_of(config: PreTrainedConfig) -> dict[str, object]:
 
 
 def as_stored(name: str, numbers: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
-    if config.model_type == "llama" and ".q_proj." in name:
+    permuting = config.model_type in ("llama", "smollm3")
+    if permuting and ".q_proj." in name:
         return permuted(numbers, config.num_attention_heads)
-    if config.model_type == "llama" and ".k_proj." in name:
+    if permuting and ".k_proj." in name:
         return permuted(numbers, config.num_key_value_heads)
     return numbers
 

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 Q = gguf.GGMLQuantizationType
 
 
-@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3", "smollm3"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_plain_weights_are_those_of_the_model(
     make_model: Callable, write_gguf: Callable, read: Callable, arch: str, tied: bool
 ) -> None:
     model = make_model(
-        arch, tie_word_embeddings=tied, **({"head_dim": 32} if arch == "qwen3" else {})
+        arch,
+        tie_word_embeddings=tied,
+        **({"head_dim": 32} if arch == "qwen3" else {}),
+        **({"pad_token_id": None} if arch == "smollm3" else {}),
     )
     source = GgufSource(write_gguf(model))
     state = dict(model.state_dict())
