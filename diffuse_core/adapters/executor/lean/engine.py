@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.family import Family
     from diffuse_core.adapters.executor.lean.layer import Layer
     from diffuse_core.adapters.executor.lean.matrices import Matrix
+    from diffuse_core.adapters.executor.lean.norm import Norm
     from diffuse_core.domain.slices import Slice
 
 
@@ -40,7 +41,7 @@ class Ends:
     """What the first and the last layer's holders have besides layers."""
 
     table: torch.Tensor | Int8Matrix | None = None
-    norm: torch.Tensor | None = None
+    norm: Norm | None = None
     head: Matrix | None = None
 
     @property
@@ -148,8 +149,7 @@ class LeanEngine:
         last = x[[seats[index].last - 1 for index in wanted]]
         if len(wanted) < self._alone:
             last = functional.pad(last, (0, 0, 0, self._alone - len(wanted)))
-        last = functional.rms_norm(last, (self._family.hidden,), norm, self._family.eps)
-        logits = head(last).to(torch.float32)
+        logits = head(norm(last)).to(torch.float32)
         for row, index in enumerate(wanted):
             outcomes[index] = logits[row]
         return outcomes

@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.attention import Seating
     from diffuse_core.adapters.executor.lean.family import Family
     from diffuse_core.adapters.executor.lean.matrices import Matrix
+    from diffuse_core.adapters.executor.lean.norm import Norm
 
 
 @dataclass(frozen=True)
 class LayerWeights:
     """What a layer holds. Rows of `qkv` are those of q, k and v, q and k interleaved."""
 
-    input_norm: torch.Tensor
+    input_norm: Norm
     qkv: Matrix
     query_norm: torch.Tensor | None
     key_norm: torch.Tensor | None
     output: Matrix
-    feed_norm: torch.Tensor
+    feed_norm: Norm
     gate: Matrix
     up: Matrix
     down: Matrix
@@ -44,7 +45,6 @@ class Layer:
     def __init__(self, family: Family, number: int, weights: LayerWeights) -> None:
         self.weights = weights
         self._eps = family.eps
-        self._width = (family.hidden,)
         self._heads = family.heads
         self._turned = family.heads + family.kv_heads
         self._all = family.heads + 2 * family.kv_heads
@@ -64,7 +64,7 @@ class Layer:
             slot: the layer's place in the caches of this pass.
         """
         own = self.weights
-        qkv = own.qkv(functional.rms_norm(x, self._width, own.input_norm, self._eps))
+        qkv = own.qkv(own.input_norm(x))
         # In fp32 from here to the cache: rounding a turned key twice would cost accuracy.
         heads = qkv.to(torch.float32).view(x.shape[0], self._all, -1)
         if own.query_norm is not None:
@@ -77,7 +77,7 @@ class Layer:
         query = heads[:, : self._heads].to(x.dtype)
         mixed = attend(query, heads[:, self._heads :], seating, slot, self._window)
         x = own.output.onto(mixed, x)
-        h = functional.rms_norm(x, self._width, own.feed_norm, self._eps)
+        h = own.feed_norm(x)
         return own.down.onto(own.up.times(h, own.gate.gate(h)), x)
 
     def _normalise(self, heads: torch.Tensor, weight: torch.Tensor) -> None:

@@ -10,6 +10,7 @@ from diffuse_core.adapters.executor.lean.engine import Ends, LeanEngine, Rotary
 from diffuse_core.adapters.executor.lean.forms import Forms, Piece
 from diffuse_core.adapters.executor.lean.invariance import proven_alone
 from diffuse_core.adapters.executor.lean.layer import Layer, LayerWeights
+from diffuse_core.adapters.executor.lean.norm import Norm
 from diffuse_core.adapters.executor.reading import FETCHED
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class _Reader:
             else:
                 head = self._forms.matrix([Piece(HEAD if own_head else EMBEDDING)])
             step()
-        norm = self._forms.vector(Piece(NORM)) if last else None
+        norm = self._norm(NORM) if last else None
         return Ends(table, norm, head)
 
     def layer(self, number: int) -> LayerWeights:
@@ -131,16 +132,19 @@ class _Reader:
             Piece(f"{attention}.v_proj"),
         ]
         return LayerWeights(
-            input_norm=self._forms.vector(Piece(f"{at}.input_layernorm.weight")),
+            input_norm=self._norm(f"{at}.input_layernorm.weight"),
             qkv=self._matrix(*qkv),
             query_norm=self._optional(Piece(f"{attention}.q_norm.weight", width)),
             key_norm=self._optional(Piece(f"{attention}.k_norm.weight", width)),
             output=self._matrix(Piece(f"{attention}.o_proj")),
-            feed_norm=self._forms.vector(Piece(f"{at}.post_attention_layernorm.weight")),
+            feed_norm=self._norm(f"{at}.post_attention_layernorm.weight"),
             gate=self._matrix(Piece(f"{feed}.gate_proj")),
             up=self._matrix(Piece(f"{feed}.up_proj")),
             down=self._matrix(Piece(f"{feed}.down_proj")),
         )
+
+    def _norm(self, name: str) -> Norm:
+        return Norm(self._forms.vector(Piece(name)), self._family.eps)
 
     def _matrix(self, *modules: Piece) -> Matrix:
         weights = [Piece(f"{one.name}.weight", one.interleave) for one in modules]
