@@ -79,7 +79,7 @@ def test_every_cut_is_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("case", OTHERS, ids=named)
 def test_variants_are_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
-    check(case, lambda layers: [(0, 1, layers), (0, 2, 3, layers - 1, layers)])
+    check(case, lambda layers: [(0, 1, 3, layers - 1, layers)])
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_slices_agree_in_bf16(case: tuple[str, str]) -> None:
     source, model, layers = made(case, torch.bfloat16)
     cut = Cutter(source, "bf16")
     wanted = generated(model, PROMPT, 8)
-    for borders in ((0, layers), (0, 2, layers), (0, 1, 4, layers)):
+    for borders in ((0, layers), (0, 2, layers), (0, 1, 3, layers)):
         chain = Chain(cut(*borders))
         assert chain.generate(PROMPT, 8) == wanted
         chain.close()
@@ -160,7 +160,7 @@ def test_slices_agree_in_bf16(case: tuple[str, str]) -> None:
 def test_parts_of_one_slice_make_a_route(case: tuple[str, str]) -> None:
     source, model, layers = made(case)
     (whole,) = Cutter(source)(0, layers)
-    parts = [Slice(0, 2), Slice(2, 5), Slice(5, layers)]
+    parts = [Slice(0, 2), Slice(2, 4), Slice(4, layers)]
     wanted = generated(model, PROMPT, 8)
     engine = whole._engine
     caches = [engine.open(part, 64) for part in parts]
