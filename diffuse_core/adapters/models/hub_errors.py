@@ -97,7 +97,7 @@ def gave_up(name: HubName, trouble: PassingTrouble, endpoint: str) -> HubUnreach
     later = f", in {trouble.after:.0f} s or later" if trouble.after else ""
     return HubUnreachable(
         f"{name} cannot be fetched from {endpoint} ({trouble.reason}); check the connection and "
-        f"try again{later}: what is here already is kept"
+        f"try again{later}, which goes on where this ended"
     )
 
 

@@ -75,7 +75,9 @@ class FileModelStore:
             except ModelUnusable:
                 raise
             except ModelUnknown as error:
-                raise ModelUnknown(f"{error}. (Here is no file or directory {model})") from error
+                raise ModelUnknown(
+                    f"{error}. (There is no file or directory {model} here, either.)"
+                ) from error
         found = gguf_of_hub(model)
         if found is not None:
             repo, file = found

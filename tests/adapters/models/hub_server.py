@@ -308,7 +308,11 @@ def hub_server() -> Iterator[Hub]:
         port = _Quiet(("127.0.0.1", 0), handler)
         threading.Thread(target=port.serve_forever, args=(0.01,), daemon=True).start()
         ports.append(port)
-    hub.endpoint, hub.storage = (f"http://127.0.0.1:{p.server_address[1]}" for p in ports)
+    # Two hosts by name, for the library takes no account of ports when it follows redirects.
+    names = ("127.0.0.1", "localhost")
+    hub.endpoint, hub.storage = (
+        f"http://{name}:{port.server_address[1]}" for name, port in zip(names, ports, strict=True)
+    )
     try:
         yield hub
     finally:
