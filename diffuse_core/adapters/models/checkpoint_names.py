@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
     Experts = dict[str, dict[int, dict[str, StoredTensor]]]
 
-# What follows from the settings, and was stored all the same.
+# What follows from the settings (tables, causal masks, versions), and was stored all the same.
 _TABLES = re.compile(r"(?:.+\.)?rotary_emb\.inv_freq")
-_MASKS = {
+_UNREAD = {
     "gpt2": re.compile(r"(?:.+\.)?attn\.(?:masked_)?bias"),
     "gpt_neox": re.compile(r".+\.attention\.(?:masked_)?bias"),
+    "opt": re.compile(r"(?:model\.)?decoder\.version"),
 }
 _RENAMED = {
     "gpt_neox": (re.compile(r"^embed_out\."), "lm_head."),
@@ -81,6 +82,7 @@ def _read_by_the_module(
 ) -> Iterable[StoredTensor]:
     """The tensors that count, under the module's names."""
     kind = str(config["model_type"])
+    known = layout.first_names | layout.last_names
     taken: set[str] = set()
     for label, tensor in stored.items():
         name = _module_name(kind, layout, label)
@@ -89,7 +91,6 @@ def _read_by_the_module(
         if name in taken:
             raise ModelUnusable(f"{where} has the tensor {name} twice; it is damaged")
         taken.add(name)
-        known = layout.first_names | layout.last_names
         if layout.layer_of(name) is None and name not in known:
             raise ModelUnusable(
                 f"{where} has a tensor {label}, which the architecture {kind} does not read: it "
@@ -106,7 +107,7 @@ def _read_by_the_module(
 
 def _module_name(kind: str, layout: Layout, label: str) -> str | None:
     """The module's name of a stored tensor; None for what follows from the settings."""
-    if _TABLES.fullmatch(label) or (kind in _MASKS and _MASKS[kind].fullmatch(label)):
+    if _TABLES.fullmatch(label) or (kind in _UNREAD and _UNREAD[kind].fullmatch(label)):
         return None
     name = label
     if kind in _RENAMED:

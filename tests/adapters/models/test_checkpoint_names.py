@@ -103,6 +103,11 @@ def as_pythia(state: dict[str, torch.Tensor]) -> None:
         state[own + "rotary_emb.inv_freq"] = torch.ones(4)
 
 
+def as_first_opt(state: dict[str, torch.Tensor]) -> None:
+    renamed(state, r"^model\.", "")
+    state["decoder.version"] = torch.tensor([3])
+
+
 def guessing_ahead(state: dict[str, torch.Tensor]) -> None:
     state["model.layers.4.eh_proj.weight"] = torch.ones(64, 128)
     state["model.layers.4.mlp.experts.0.up_proj.weight"] = torch.ones(4, 4)
@@ -112,7 +117,7 @@ OWN = "model.layers.0.self_attn"
 LAYOUTS: dict[str, tuple[str, Callable[[dict[str, torch.Tensor]], None]]] = {
     "the first of GPT-2": ("gpt2", with_masks),
     "a bare bloom": ("bloom", lambda state: renamed(state, r"^transformer\.", "")),
-    "a bare OPT": ("opt", lambda state: renamed(state, r"^model\.", "")),
+    "a bare OPT": ("opt", as_first_opt),
     "a bare llama": ("llama", lambda state: renamed(state, r"^model\.", "")),
     "pythia": ("gpt_neox", as_pythia),
     "deepseek with a layer that guesses ahead": ("deepseek_v3", guessing_ahead),

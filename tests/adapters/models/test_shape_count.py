@@ -147,3 +147,23 @@ def test_columns_that_are_no_whole_groups_are_held_in_8_bits(tmp_path: Path) -> 
     shape = DirectorySource(tmp_path).shape("int4")
     wide = 2 * (120 * 64 * 5 // 8) + (64 * 64 * 2 + 32 * 64 * 2) * 5 // 8
     assert shape.layer_bytes == wide + 120 * 64 + 2 * 64 + 2 * 2 * 64
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("kind", "contract"),
+    [*((kind, "bf16") for kind in ARCHITECTURES), ("qwen3", "int8"), ("qwen3", "int4")],
+)
+def test_what_is_counted_is_what_the_executor_holds(
+    tmp_path: Path, kind: str, contract: Contract
+) -> None:
+    from diffuse_core.adapters.executor.loader import load_slice
+
+    tiny_model(kind).save_pretrained(tmp_path)
+    source = DirectorySource(tmp_path)
+    for part in (Slice(0, 4), Slice(0, 1), Slice(1, 3), Slice(3, 4)):
+        executor = load_slice(source, part, contract, lambda _: None)
+        assert source.shape(contract).weight_bytes(part) == pytest.approx(
+            executor.weight_bytes, rel=0.1
+        )
