@@ -168,6 +168,9 @@ class Scheduler:
         while True:
             if self._short:
                 await self._run_short()
+                # A turn of the loop for those who have their next step ready at once: else two
+                # Sessions out of step would take turns for ever instead of sharing a pass.
+                await asyncio.sleep(0)
             if self._begun is None and self._long:
                 self._begun, self._begun_s = self._long.popleft(), 0.0
             if self._begun is not None:
