@@ -7,6 +7,7 @@ own headers, redirects for large files, byte ranges, error codes. And it can mis
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import re
@@ -108,6 +109,7 @@ class Hub:
         self.sent.clear()
 
 
+@functools.cache
 def tag_of(name: str, data: bytes) -> str:
     if name.endswith(".safetensors"):
         return hashlib.sha256(data).hexdigest()
@@ -292,6 +294,8 @@ class _StorageHandler(_Handler):
 
 class _Quiet(ThreadingHTTPServer):
     daemon_threads = True
+    # With the few of the default, a connection may wait a second for its turn.
+    request_queue_size = 64
     block_on_close = False
 
     def handle_error(self, *_: object) -> None:
