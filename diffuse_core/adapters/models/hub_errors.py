@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError, ModelUnknown
@@ -16,6 +17,7 @@ PASSING = (408, 429, 500, 502, 503, 504)
 """HTTP statuses that another try may not meet."""
 
 NOT_YOURS = (401, 403, 404)
+_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
 
 class HubUnreachable(ModelUnknown):
@@ -110,6 +112,12 @@ def no_hub(name: HubName, endpoint: str, why: str) -> HubUnreachable:
 
 
 def _wait_of(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a Retry-After; its other form, a date, is not used by the hub."""
+    """Seconds of a Retry-After, or until the hub's own limit of requests starts anew.
+
+    See draft-ietf-httpapi-ratelimit-headers-09: `RateLimit: "api";r=0;t=55`. A date in Retry-After
+    is not understood; the hub sends none.
+    """
     value = headers.get("Retry-After", "").strip()
+    if not value and (limit := _LIMIT.search(headers.get("RateLimit", ""))):
+        value = limit[1]
     return float(value) if value.isascii() and value.isdigit() and len(value) < 9 else None

@@ -172,7 +172,7 @@ def replace_file(path: Path, data: bytes) -> None:
     Raises:
         OSError: the disk is full, or broken.
     """
-    temporary = path.with_name(path.name + ".new")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()

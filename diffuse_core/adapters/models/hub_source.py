@@ -124,6 +124,11 @@ def open_hub(
         return HubSource(
             mirror, listing, pace, lambda f: progress(_HEADS_SHARE + f * (1 - _HEADS_SHARE))
         )
+    except OSError as error:
+        raise ModelUnusable(
+            f"{name} of the hub cannot be kept in {root}: {error.strerror or error}; mend that, "
+            "or set DIFFUSE_CACHE_DIR to another directory"
+        ) from error
     except ModelUnusable as error:
         # Its files are named as on the hub, not by where they lie here.
         told = str(error).replace(f"{root / listing.commit}{os.sep}", "")

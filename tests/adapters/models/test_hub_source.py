@@ -197,6 +197,51 @@ def test_a_fetch_that_is_cancelled_goes_on_where_it_was(
     assert all(data_of(again, name) == data_of(local, name) for name in local.names)
 
 
+KILLED = """
+import sys
+from pathlib import Path
+from diffuse_core.adapters.models import hub_partial
+from diffuse_core.adapters.models.hub_name import parse_hub_name
+from diffuse_core.adapters.models.hub_source import open_hub
+
+hub_partial.SAVE_BYTES = 2**18
+source = open_hub(parse_hub_name("org/tiny"), Path(sys.argv[1]), lambda _: None)
+
+def halt(fraction):
+    if fraction > 0.5:
+        print("half", flush=True)
+        sys.stdin.read()
+
+source.fetch(source.names, halt)
+"""
+
+
+def test_a_fetch_that_is_killed_loses_little(
+    hub: Hub, fetch: Callable, directory: Path, tmp_path: Path
+) -> None:
+    hub.add(REPO, directory)
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path / "cache")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "HF_ENDPOINT": hub.endpoint},
+    ) as victim:
+        assert victim.stdout.readline() == b"half\n"
+        victim.kill()
+    source = fetch()
+    total = (directory / FILE).stat().st_size
+    assert bytes_here(source, total) > 0.5 * total - 2**19
+    local = DirectorySource(directory)
+    part = source._mirror._partial(FILE)
+    content = (directory / FILE).read_bytes()
+    here = bytearray((source._mirror.directory / FILE).read_bytes())
+    for start, end in part.missing([(0, total)]):
+        here[start:end] = content[start:end]
+    assert here == content
+    source.fetch(source.names, silent)
+    assert all(data_of(source, name) == data_of(local, name) for name in local.names)
+
+
 def bytes_here(source: HubSource, total: int) -> int:
     lacking = source._mirror._partial(FILE).missing([(0, total)])
     return total - sum(end - start for start, end in lacking)
@@ -373,6 +418,15 @@ def test_a_place_that_cannot_be_written_is_named(
     (tmp_path / "file").write_text("x")
     with pytest.raises(ModelUnusable, match=r"cannot be stored in \S+: Not a directory; mend"):
         fetch(cache="file")
+
+
+def test_what_the_cache_cannot_keep_is_told(
+    hub: Hub, fetch: Callable, directory: Path, tmp_path: Path
+) -> None:
+    hub.add(REPO, directory)
+    (tmp_path / "cache" / "org--tiny" / "main.json").mkdir(parents=True)
+    with pytest.raises(ModelUnusable, match=r"cannot be kept in \S+: Is a directory; mend that"):
+        fetch()
 
 
 def test_looking_does_not_load_torch(hub: Hub, directory: Path, tmp_path: Path) -> None:

@@ -147,9 +147,10 @@ def test_each_pause_is_as_long_as_asked_for(hub: Hub, directory: Path, tmp_path:
     from diffuse_core.adapters.models.hub_client import HubClient
 
     client = HubClient(HubName(REPO), hub.endpoint, replace(QUICK, waits=(1.0, 2.0, 4.0)))
-    hub.hub_faults.extend([Fault(503), Fault(429, {"Retry-After": "3"}), Fault(500)])
+    limit = {"RateLimit": '"api";r=0;t=5'}
+    hub.hub_faults.extend([Fault(503), Fault(429, {"Retry-After": "3"}), Fault(429, limit)])
     assert client.look_up(Clock()).repo == REPO
-    assert waited == [1.0, 3.0, 4.0]
+    assert waited == [1.0, 3.0, 5.0]
 
 
 LIES = {
