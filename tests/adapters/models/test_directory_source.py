@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
 
 from diffuse_core.adapters.models.directory_source import DirectorySource
+from diffuse_core.domain.bundle import bundle_digest, open_bundle
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ModelUnusable
+from tests.adapters.models.tiny import tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,3 +284,15 @@ def test_several_files_without_an_index_are_refused(save: Callable) -> None:
     (directory / "model.safetensors.index.json").unlink()
     with pytest.raises(ModelUnusable, match="with all its files"):
         DirectorySource(directory)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bloom"])
+def test_the_bundle_says_how_far_the_model_reaches(tmp_path: Path, kind: str) -> None:
+    model = tiny_model(kind)
+    model.save_pretrained(tmp_path)
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    data = DirectorySource(tmp_path).bundle()
+    bundle = open_bundle(data, bundle_digest(data))
+    assert bundle.context == getattr(model.config, "max_position_embeddings", 2048)
+    assert bundle.tokenizer_json == (tmp_path / "tokenizer.json").read_bytes()
