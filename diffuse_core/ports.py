@@ -305,11 +305,21 @@ class ModelStore(Protocol):
         ...
 
 
+DeviceKind = Literal["cpu", "cuda", "mps"]
+"""What a Slice may be computed on."""
+
+
 class ExecutorLoader(Protocol):
-    """Turns a source into a loaded Slice; the only thing that makes torch load."""
+    """Turns a source into a loaded Slice; the only thing that makes torch load on a CPU."""
 
     def __call__(
-        self, source: WeightSource, part: Slice, contract: Contract, progress: Progress
+        self,
+        source: WeightSource,
+        part: Slice,
+        contract: Contract,
+        progress: Progress,
+        *,
+        device: DeviceKind,
     ) -> Executor:
         """Load `part`. Called on the executor thread."""
         ...
@@ -387,6 +397,18 @@ class Hardware(Protocol):
 
     def sample(self) -> HardwareSample:
         """Current figures."""
+        ...
+
+    def cores(self) -> int:
+        """Physical cores that this process may keep busy."""
+        ...
+
+    def fast_bf16(self) -> bool:
+        """Whether the CPU multiplies bf16 about as fast as fp32, or faster."""
+        ...
+
+    def accelerator_likely(self) -> bool:
+        """Whether it is worth an AcceleratorLook; a cheap guess that never misses one."""
         ...
 
 

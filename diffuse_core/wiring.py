@@ -11,6 +11,7 @@ import os
 import random
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +26,7 @@ from diffuse_core.errors import Unreachable, UsageError
 from diffuse_core.services.attachment import NodeAttachment
 from diffuse_core.services.client import ClientService
 from diffuse_core.services.compute import ComputeThread
+from diffuse_core.services.devices import choose_device
 from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.node import Node
@@ -40,7 +42,7 @@ from diffuse_core.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from diffuse_core.adapters.models.hub_name import HubName
@@ -48,7 +50,15 @@ if TYPE_CHECKING:
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import Executor, ModelStore, Progress, Tokenizer, WeightSource
+    from diffuse_core.ports import (
+        DeviceKind,
+        Executor,
+        ModelStore,
+        Progress,
+        Tokenizer,
+        WeightSource,
+    )
+    from diffuse_core.services.devices import Device
 
 OWNER_KEY = "owner.key"
 IDENTITY_KEY = "identity.key"
@@ -66,8 +76,11 @@ class NodeOptions:
     network: str = DEFAULT_NETWORK
     public: tuple[str, ...] = ()
     target_replicas: int = 2
-    threads: int | None = None
     host: HostOptions | None = None
+    device: DeviceKind | None = None
+    """What the host computes on; None takes the best that is there."""
+    threads: int | None = None
+    """How many threads it computes with; None takes one for each core."""
     started: Callable[[str, tuple[str, ...]], None] = field(
         default=lambda _bound, _reachable: None
     )
@@ -94,23 +107,40 @@ def _calm_threads() -> None:
 
 
 def _load_slice(
-    source: WeightSource, part: Slice, contract: Contract, progress: Progress
+    source: WeightSource,
+    part: Slice,
+    contract: Contract,
+    progress: Progress,
+    *,
+    device: DeviceKind,
 ) -> Executor:
     _calm_threads()
     from diffuse_core.adapters.executor.loader import load_slice
 
-    return load_slice(source, part, contract, progress)
+    return load_slice(source, part, contract, progress, device=device)
 
 
-def _warm(threads: int | None) -> Callable[[], None]:
-    def work() -> None:
-        _calm_threads()
-        from diffuse_core.adapters.executor.loader import set_threads
+def _accelerators() -> Mapping[DeviceKind, int]:
+    _calm_threads()
+    from diffuse_core.adapters.executor.accelerators import accelerators
 
-        if threads is not None:
-            set_threads(threads)
+    return accelerators()
 
-    return work
+
+def find_device(asked: DeviceKind | None, threads: int | None) -> Device:
+    """What to compute on here. Blocks, and loads torch where there may be an accelerator.
+
+    Raises:
+        UsageError: the device asked for is not there.
+    """
+    return choose_device(asked, threads, SystemHardware(), _accelerators)
+
+
+def _warm(device: Device) -> None:
+    _calm_threads()
+    from diffuse_core.adapters.executor.loader import set_threads
+
+    set_threads(device.threads)
 
 
 def model_store() -> ModelStore:
@@ -134,7 +164,8 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
     """Run a node until `stop` is set.
 
     Raises:
-        UsageError: the port or the state directory is in use, the memory cap is too small.
+        UsageError: the port or the state directory is in use, the memory cap is too small,
+            what is to be computed on is not there.
         ModelUnknown, ModelUnusable: the model to host cannot be read.
     """
     storage = FileStorage(options.state)
@@ -197,8 +228,9 @@ async def _serve(
     if options.host is not None:
         compute = ComputeThread()
         stack.callback(compute.close)
-        host = HostService(node, hardware, model_store(), _load_slice, compute, options.host)
-        life = host.run(alone=not options.bootstrap, warm=_warm(options.threads))
+        choice = partial(find_device, options.device, options.threads)
+        host = HostService(node, choice, model_store(), _load_slice, compute, options.host)
+        life = host.run(alone=not options.bootstrap, warm=_warm)
         work.append(asyncio.create_task(life, name="host"))
     feed = FeedService(node, hardware, client, owner, stop.set, host)
     stack.push_async_callback(feed.close)

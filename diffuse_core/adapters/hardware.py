@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import socket
 import sys
 from pathlib import Path
@@ -16,12 +17,14 @@ if sys.platform != "win32":
 MAX_INTERFACE_ADDRESSES = 4
 
 _MAX_TEXT = 64 * 1024
+_AVX512_CORE = {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
 
 
 class SystemHardware:
-    """Implements ports.Hardware. `root` is where /proc and /sys are looked for."""
+    """Implements ports.Hardware. `root` is where /proc, /sys and /dev are looked for."""
 
     def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
         self._groups = _memory_groups(root)
         self._process = psutil.Process()
         # The first call only sets the start of the interval that the next one reports.
@@ -46,6 +49,49 @@ class SystemHardware:
             memory_available=self.available_memory(),
             process_rss=int(self._process.memory_info().rss),
         )
+
+    def cores(self) -> int:
+        """Physical cores that this process may keep busy: of its affinity, within its quota.
+
+        Two threads on the halves of one core only wait for each other in matrix kernels.
+        """
+        try:
+            allowed = list(self._process.cpu_affinity())
+        except AttributeError:  # macOS knows no affinity
+            found = _mac_fast_cores() or psutil.cpu_count(logical=False) or psutil.cpu_count()
+            return int(found or 1)
+        found = len({_core_of(self._root, cpu) for cpu in allowed})
+        physical = psutil.cpu_count(logical=False) or found
+        quotas = [quota for folder in _cpu_groups(self._root) if (quota := _quota(folder))]
+        # Rounded down: a thread that is throttled in the middle of a pass holds up all others.
+        return max(1, int(min([found, physical, *quotas])))
+
+    def fast_bf16(self) -> bool:
+        """Whether the CPU multiplies bf16 at least about as fast as fp32.
+
+        On x86 it is the instructions that oneDNN's bf16 kernels need (native ones or AMX where
+        there are), on arm the extension of that name. Where nothing says so it is not.
+        """
+        text = _read(self._root / "proc/cpuinfo")
+        lines = [line.partition(":") for line in text.splitlines()]
+        flags = {
+            flag
+            for key, _, value in lines
+            if key.strip().lower() in ("flags", "features")
+            for flag in value.split()
+        }
+        return bool(flags & {"bf16", "amx_bf16", "avx512_bf16"}) or flags >= _AVX512_CORE
+
+    def accelerator_likely(self) -> bool:
+        """Whether it is worth loading torch to look for a GPU: its driver's files are there."""
+        if (sys.platform, platform.machine()) == ("darwin", "arm64"):
+            return True
+        if sys.platform == "win32":
+            return (Path("C:/Windows/System32") / "nvcuda.dll").is_file()
+        dev = self._root / "dev"
+        # kfd is AMD's, dxg is Windows' own inside WSL; torch calls each of them cuda.
+        known = [dev / "kfd", dev / "dxg", self._root / "proc/driver/nvidia/version"]
+        return any(path.exists() for path in known) or any(dev.glob("nvidia[0-9]*"))
 
 
 class _MemoryGroup:
@@ -94,12 +140,64 @@ def _memory_groups(root: Path) -> list[_MemoryGroup]:
             )
         else:
             continue
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        folders = [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
         found += [
-            _MemoryGroup(folder, *names) for folder in folders if (folder / names[0]).is_file()
+            _MemoryGroup(folder, *names)
+            for folder in _upwards(base, path)
+            if (folder / names[0]).is_file()
         ]
     return found
+
+
+def _cpu_groups(root: Path) -> list[Path]:
+    """Folders of the control groups that may limit this process's CPU time."""
+    found: list[Path] = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            base = root / "sys/fs/cgroup"
+        elif "cpu" in controllers.split(","):
+            base = root / "sys/fs/cgroup/cpu"
+        else:
+            continue
+        found += _upwards(base, path)
+    return found
+
+
+def _upwards(base: Path, path: str) -> list[Path]:
+    """A group's folder, its parent's, and so on up to `base`."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    return [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def _quota(folder: Path) -> float | None:
+    """CPUs' worth of time that a group may use; None when it says no such thing."""
+    fields = _read(folder / "cpu.max").split() or [
+        _read(folder / "cpu.cfs_quota_us").strip(),
+        _read(folder / "cpu.cfs_period_us").strip(),
+    ]
+    if len(fields) != 2 or not all(field.isdigit() and int(field) > 0 for field in fields):
+        return None
+    return int(fields[0]) / int(fields[1])
+
+
+def _core_of(root: Path, cpu: int) -> tuple[str, str]:
+    """What tells a CPU's physical core from others; of one that does not say, the CPU itself."""
+    folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+    core = _read(folder / "core_id").strip()
+    return (_read(folder / "physical_package_id").strip(), core) if core else ("cpu", str(cpu))
+
+
+def _mac_fast_cores() -> int | None:
+    """Performance cores of an Apple chip: with the slow ones in, all would wait for those."""
+    import subprocess
+
+    command = ["/usr/sbin/sysctl", "-n", "hw.perflevel0.physicalcpu"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return int(done.stdout) if done.stdout.strip().isdigit() else None
 
 
 def _address_space_limit() -> int | None:

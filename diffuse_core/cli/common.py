@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from diffuse_core.errors import EXIT_INTERRUPTED, UsageError
+from diffuse_core.errors import EXIT_INTERRUPTED
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
     DEFAULT_PORT,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from diffuse_core.domain.shapes import Contract
+    from diffuse_core.ports import DeviceKind
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
@@ -112,33 +113,52 @@ def common(function: F) -> F:
     return placed(logged(function))
 
 
-holding = adding(
-    click.option(
-        "--memory",
-        metavar="SIZE",
-        help="What weights and KV cache may take, without Python and torch: 150MiB, 2GB.",
-    ),
-    click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold."),
+computing = adding(
     click.option(
         "--dtype",
         type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
         default="auto",
         show_default=True,
-        help="How to compute; auto: as the network does, else bf16. int8, int4: later.",
+        help="How to hold and compute weights. auto: as the network does with this model, else "
+        "bf16 where it is fast, else fp32. int8 and int4 save memory, on a CPU.",
     ),
+    click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda", "mps"]),
+        default="auto",
+        show_default=True,
+        help="What to compute on. auto: a GPU that torch can use, else the CPU.",
+    ),
+)
+"""Options of how to compute."""
+
+holding = adding(
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        help="What weights and KV cache may take, without Python and torch: 150MiB, 2GB. "
+        "Default: most of what is free, on the GPU when that computes.",
+    ),
+    click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold."),
+    computing,
 )
 """Options of how much of a model to hold, and how to compute it."""
 
+threaded = click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Compute threads; default as many as there are physical cores to use.",
+)
+
 
 def chosen_contract(dtype: str) -> Contract | None:
-    """The contract that --dtype names; None for `auto`.
-
-    Raises:
-        UsageError: one that this version cannot compute.
-    """
-    if dtype in ("int8", "int4"):
-        raise UsageError(f"--dtype {dtype} comes in a later version; use bf16 (or fp32)")
+    """The contract that --dtype names; None for `auto`."""
     return None if dtype == "auto" else cast("Contract", dtype)
+
+
+def chosen_device(device: str) -> DeviceKind | None:
+    """The device that --device names; None for `auto`."""
+    return None if device == "auto" else cast("DeviceKind", device)
 
 
 class _JsonLines(logging.Formatter):

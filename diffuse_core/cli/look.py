@@ -10,6 +10,7 @@ import click
 
 from diffuse_core.cli.common import (
     chosen_contract,
+    chosen_device,
     common,
     find_bootstrap,
     holding,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView, NodeView
     from diffuse_core.errors import ModelUnknown
     from diffuse_core.ports import ModelSource
+    from diffuse_core.services.devices import Device
     from diffuse_core.services.observer import Observer
 
 
@@ -193,28 +195,29 @@ async def _feed(given: dict[str, Any]) -> FeedUpdate:
 
 
 async def _plan(given: dict[str, Any]) -> tuple[ModelRef, Plan]:
-    from diffuse_core.adapters.hardware import SystemHardware
+    import asyncio
+
     from diffuse_core.domain.coverage import COMMITTED, held_slices
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.planner import plan as make_plan
     from diffuse_core.errors import Unreachable
-    from diffuse_core.services.host import default_capacity
-    from diffuse_core.wiring import observe
+    from diffuse_core.services.devices import default_capacity
+    from diffuse_core.wiring import find_device, observe
 
     bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
+    memory = parse_size(given["memory"]) if given["memory"] else None
+    device = await asyncio.to_thread(find_device, chosen_device(given["device"]), None)
     held = []
     try:
         async with observe(bootstrap, given["network"]) as (observer, _):
-            ref = await _reference(given, observer)
+            ref = await _reference(given, device, observer)
             held = list(held_slices(observer.members(), ref, COMMITTED))
     except Unreachable as error:
         if given["bootstrap"]:
             raise
         click.echo(f"diffuse: planning for an empty network ({error})", err=True)
-        ref = await _reference(given, None)
-    memory = given["memory"]
-    free = SystemHardware().available_memory()
-    capacity = parse_size(memory) if memory else default_capacity(free)
+        ref = await _reference(given, device, None)
+    capacity = default_capacity(device.free) if memory is None else memory
     return ref, make_plan(
         capacity,
         ref.shape,
@@ -225,17 +228,20 @@ async def _plan(given: dict[str, Any]) -> tuple[ModelRef, Plan]:
     )
 
 
-async def _reference(given: dict[str, Any], observer: Observer | None) -> ModelRef:
+async def _reference(given: dict[str, Any], device: Device, observer: Observer | None) -> ModelRef:
     """The model as its files say, or as the network does when there are none here."""
     import asyncio
 
     from diffuse_core.domain.coverage import models as known_models
     from diffuse_core.domain.selection import find_model
     from diffuse_core.errors import ModelUnknown
+    from diffuse_core.services.devices import can_compute, check_computed
     from diffuse_core.services.host import choose_contract, reference
 
     known = known_models(observer.members()) if observer is not None else ()
-    dtype = given["dtype"]
+    asked = chosen_contract(given["dtype"])
+    if asked is not None:
+        check_computed(device.kind, asked)
     absent: ModelUnknown | None = None
     if observer is not None and not given["is_path"]:
         try:
@@ -243,10 +249,10 @@ async def _reference(given: dict[str, Any], observer: Observer | None) -> ModelR
         except ModelUnknown as error:
             absent = error
         else:
-            if dtype in ("auto", view.contract):
+            if asked in (None, view.contract) and can_compute(device.kind, view.contract):
                 return next(ref for ref in known if ref.fingerprint == view.fingerprint)
     source = await asyncio.to_thread(_open, given["model"], absent)
-    contract = chosen_contract(dtype) or choose_contract(source, known)
+    contract = asked or choose_contract(source, known, device)
     return await asyncio.to_thread(reference, source, contract)
 
 

@@ -12,10 +12,12 @@ import click
 from diffuse_core.cli.common import (
     adding,
     chosen_contract,
+    chosen_device,
     common,
     holding,
     run_service,
     set_logging,
+    threaded,
 )
 from diffuse_core.settings import (
     DEFAULT_PORT,
@@ -80,7 +82,7 @@ def node(**given: Any) -> int:
     show_default=True,
     help="Holders per layer from which a model is called Robust.",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="Compute threads.")
+@threaded
 @common
 def host(**given: Any) -> int:
     """Hold a slice of a model, chosen by the network where it helps most, and compute it.
@@ -89,6 +91,7 @@ def host(**given: Any) -> int:
     diffuse host --model demo
     diffuse host --model HuggingFaceTB/SmolLM2-1.7B-Instruct --memory 1GiB
     diffuse host --model ./model.gguf --bootstrap 192.168.1.20:9440 --memory 4GiB
+    diffuse host --model ./model.gguf --dtype int4 --device cpu --threads 4
     """
     return _run(given, role="host")
 
@@ -138,8 +141,9 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         network=given["network"],
         public=tuple(given["public_addr"]),
         target_replicas=given.get("target_replicas", 2),
-        threads=given.get("threads"),
         host=serving,
+        device=chosen_device(given.get("device", "auto")),
+        threads=given.get("threads"),
         started=lambda bound, reachable: _tell(role, bound, reachable),
     )
 

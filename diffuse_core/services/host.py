@@ -12,6 +12,7 @@ from diffuse_core.domain.coverage import models
 from diffuse_core.domain.messages import OpenSession, SessionRefused
 from diffuse_core.domain.records import Holding, HoldState, Load, ModelRef, fingerprint
 from diffuse_core.services.bundles import BundleShelf
+from diffuse_core.services.devices import can_compute, check_computed, default_capacity
 from diffuse_core.services.placement import Placement
 from diffuse_core.services.stage import StageService
 
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from diffuse_core.ports import (
         Executor,
         ExecutorLoader,
-        Hardware,
         ModelSource,
         ModelStore,
         Progress,
         WeightSource,
     )
     from diffuse_core.services.compute import ComputeThread
+    from diffuse_core.services.devices import Device, DeviceChoice
     from diffuse_core.services.links import Link
     from diffuse_core.services.node import Node
 
@@ -40,10 +41,8 @@ JOIN_WAIT_S = 6.0
 REPORT_S = 2.0
 GAP_PATIENCE = 3
 """Reports in a row that must find the same better place before a Host moves: hysteresis."""
-DEFAULT_CONTRACT: Contract = "bf16"
-MEMORY_SHARE = 0.8
-PROCESS_RESERVE = 2**30
-"""Left to the interpreter, torch and the system when no --memory is given."""
+CONTRACTS: tuple[Contract, ...] = ("bf16", "fp32", "int8", "int4")
+"""Which one a Host joins where the network has a model in several."""
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -52,7 +51,7 @@ class Interrupted(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class HostOptions:
-    """What the user asked for. `memory` in bytes; None asks the machine."""
+    """What the user asked for. `memory` in bytes; None asks the device."""
 
     model: str
     contract: Contract | None = None
@@ -60,21 +59,16 @@ class HostOptions:
     max_layers: int | None = None
 
 
-def default_capacity(available: int) -> int:
-    """Bytes of weights and KV to offer on a machine with `available` free bytes."""
-    return max(0, int((available - PROCESS_RESERVE) * MEMORY_SHARE))
-
-
-def choose_contract(source: ModelSource, known: tuple[ModelRef, ...]) -> Contract:
-    """The contract this model already has on the network, else the default.
+def choose_contract(source: ModelSource, known: tuple[ModelRef, ...], device: Device) -> Contract:
+    """The contract this model already has on the network, else the one that suits the device.
 
     Nodes with different contracts never share a Route, so joining what is there comes first.
     """
-    here = {ref.fingerprint: ref.contract for ref in known}
-    for contract in ("bf16", "fp32", "int8", "int4"):
-        if fingerprint(source.content, contract) in here:
+    here = {ref.fingerprint for ref in known}
+    for contract in CONTRACTS:
+        if can_compute(device.kind, contract) and fingerprint(source.content, contract) in here:
             return contract
-    return DEFAULT_CONTRACT
+    return device.usual
 
 
 def reference(source: ModelSource, contract: Contract) -> ModelRef:
@@ -112,14 +106,14 @@ class HostService:
     def __init__(
         self,
         node: Node,
-        hardware: Hardware,
+        device: DeviceChoice,
         store: ModelStore,
         load: ExecutorLoader,
         compute: ComputeThread,
         options: HostOptions,
     ) -> None:
         self._node = node
-        self._hardware = hardware
+        self._choose_device = device
         self._store = store
         self._load = load
         self._compute = compute
@@ -134,33 +128,38 @@ class HostService:
         self.ready = asyncio.Event()
         self._turn_away()
 
-    async def run(self, *, alone: bool, warm: Callable[[], object] | None = None) -> None:
+    async def run(self, *, alone: bool, warm: Callable[[Device], object] | None = None) -> None:
         """Serve until cancelled. `alone` says that there is no bootstrap to wait for.
 
         `warm` imports what loading will need, while claims settle.
 
         Raises:
             ModelUnknown, ModelUnusable: the model cannot be read.
-            UsageError: the memory cap is too small.
+            UsageError: the memory cap is too small, there is no such device, or it does not
+                compute the contract.
         """
         try:
+            self._enter("choosing a device")
+            device = await self._compute.run(self._choose_device)
             self._enter("reading the model")
             source = await asyncio.to_thread(self._store.open, self._options.model, self._tell)
             if not alone:
                 await self._join()
-            self.model = await asyncio.to_thread(reference, source, self._contract(source))
+            contract = self._contract(source, device)
+            self.model = await asyncio.to_thread(reference, source, contract)
+            self._tell_device(device, contract)
             capacity = self._options.memory
             if capacity is None:
-                capacity = default_capacity(self._hardware.available_memory())
+                capacity = default_capacity(device.free)
             self._node.offer(capacity)
             placement = Placement(self._node, self.model, capacity, self._options.max_layers)
             placement.plan()
             if warm is not None:
-                self._compute.post(warm)
+                self._compute.post(lambda: warm(device))
             while True:
                 self._enter("claiming a slice")
                 chosen = await placement.claim()
-                await self._serve(source, placement, chosen, capacity)
+                await self._serve(source, placement, chosen, capacity, device)
         finally:
             self._interrupted = True
             if self.stage is not None:
@@ -176,13 +175,24 @@ class HostService:
                 "no bootstrap node answered yet: this host goes on alone and keeps trying",
             )
 
-    def _contract(self, source: ModelSource) -> Contract:
-        if self._options.contract is not None:
-            return self._options.contract
-        return choose_contract(source, models(self._node.members()))
+    def _contract(self, source: ModelSource, device: Device) -> Contract:
+        asked = self._options.contract
+        if asked is None:
+            return choose_contract(source, models(self._node.members()), device)
+        check_computed(device.kind, asked)
+        return asked
+
+    def _tell_device(self, device: Device, contract: Contract) -> None:
+        threads = f"{device.threads} thread{'s' if device.threads > 1 else ''}"
+        self._node.note("info", f"computes with {threads} in {contract} on {device.kind}")
 
     async def _serve(
-        self, source: WeightSource, placement: Placement, chosen: Plan, capacity: int
+        self,
+        source: WeightSource,
+        placement: Placement,
+        chosen: Plan,
+        capacity: int,
+        device: Device,
     ) -> None:
         """Load the chosen Slice and serve it, until another place is better."""
         model = self._known_model()
@@ -192,7 +202,9 @@ class HostService:
         self._enter(f"loading {chosen.slice}")
         watched = _watched(source, lambda fraction: self._tell_download(chosen.slice, fraction))
         executor = await self._compute.run(
-            lambda: self._load(watched, chosen.slice, model.contract, self._tell)
+            lambda: self._load(
+                watched, chosen.slice, model.contract, self._tell, device=device.kind
+            )
         )
         self.stage = self._open_stage(executor, model, capacity)
         BundleShelf(self._node.links, source.bundle())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import resource
 import socket
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from diffuse_core.adapters import hardware
 from diffuse_core.adapters.hardware import SystemHardware, interface_addresses
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MIB = 2**20
@@ -131,3 +133,105 @@ def test_loopback_only_when_there_is_nothing_else(monkeypatch: pytest.MonkeyPatc
 def test_addresses_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     interfaces(monkeypatch, {"eth0": [f"10.0.0.{i}" for i in range(1, 9)]}, "")
     assert len(interface_addresses()) == 4
+
+
+def topology(root: Path, *cores: tuple[int, int]) -> None:
+    """CPUs of which each says (package, core)."""
+    for number, (package, core) in enumerate(cores):
+        folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
+        write(folder / "physical_package_id", f"{package}\n")
+        write(folder / "core_id", f"{core}\n")
+
+
+@pytest.fixture
+def reader_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SystemHardware]:
+    def make(root: Path, allowed: list[int], physical: int | None = 8) -> SystemHardware:
+        monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 16 if logical else physical)
+        monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda _: allowed, raising=False)
+        return SystemHardware(root)
+
+    return make
+
+
+def test_two_halves_of_a_core_count_once(tmp_path: Path, reader_of: Callable) -> None:
+    topology(tmp_path, (0, 0), (0, 1), (1, 0), (0, 0), (0, 1), (1, 0))
+    assert reader_of(tmp_path, [0, 1, 2, 3, 4, 5]).cores() == 3
+    assert reader_of(tmp_path, [0, 3]).cores() == 1
+    assert reader_of(tmp_path, [0, 4]).cores() == 2
+
+
+def test_cpus_that_say_nothing_count_each_up_to_the_machine(
+    tmp_path: Path, reader_of: Callable
+) -> None:
+    assert reader_of(tmp_path, [0, 1, 2]).cores() == 3
+    assert reader_of(tmp_path, list(range(12))).cores() == 8
+    assert reader_of(tmp_path, list(range(12)), None).cores() == 12
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "250000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, 4),
+        ({"cpu.max": "garbage"}, 4),
+        ({"cpu.cfs_quota_us": "300000\n", "cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu.cfs_quota_us": "1", "cpu.cfs_period_us": "0"}, 4),
+    ],
+)
+def test_a_quota_is_rounded_down_to_whole_cores(
+    tmp_path: Path, reader_of: Callable, files: dict[str, str], cores: int
+) -> None:
+    old = "cpu.max" not in files
+    write(tmp_path / "proc/self/cgroup", "4:cpu,cpuacct:/a/b\n" if old else "0::/a/b\n")
+    for name, text in files.items():
+        write(tmp_path / f"sys/fs/cgroup/{'cpu/' if old else ''}a" / name, text)
+    assert reader_of(tmp_path, [0, 1, 2, 3]).cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("text", "fast"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512bw avx512vl avx512dq\n", True),
+        ("flags\t\t: fpu avx2 avx512_bf16\n", True),
+        ("flags\t\t: fpu amx_bf16 amx_tile\n", True),
+        ("flags\t\t: fpu avx2 f16c fma avx512f\n", False),
+        ("Features\t: fp asimd bf16 i8mm\n", True),
+        ("Features\t: fp asimd\n", False),
+        ("model name\t: bf16 avx512_bf16\n", False),
+        ("", False),
+    ],
+)
+def test_bf16_is_fast_where_the_processor_says_so(tmp_path: Path, text: str, fast: bool) -> None:
+    write(tmp_path / "proc/cpuinfo", f"processor\t: 0\n{text}")
+    assert SystemHardware(tmp_path).fast_bf16() is fast
+
+
+@pytest.mark.parametrize(
+    ("file", "likely"),
+    [
+        ("dev/nvidia0", True),
+        ("dev/kfd", True),
+        ("dev/dxg", True),
+        ("proc/driver/nvidia/version", True),
+        ("dev/nvidia-caps", False),
+        ("dev/null", False),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="drivers show elsewhere on other systems")
+def test_an_accelerator_is_likely_where_its_driver_is(
+    tmp_path: Path, file: str, likely: bool
+) -> None:
+    write(tmp_path / file, "")
+    assert SystemHardware(tmp_path).accelerator_likely() is likely
+
+
+def test_an_apple_chip_is_an_accelerator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware.sys, "platform", "darwin")
+    monkeypatch.setattr(hardware.platform, "machine", lambda: "arm64")
+    assert SystemHardware(tmp_path).accelerator_likely()
+
+
+def test_the_cores_of_the_real_machine() -> None:
+    assert 1 <= SystemHardware().cores() <= psutil.cpu_count()

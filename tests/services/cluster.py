@@ -24,6 +24,7 @@ from diffuse_core.domain.identity import Identity
 from diffuse_core.services.attachment import NodeAttachment
 from diffuse_core.services.client import ClientService
 from diffuse_core.services.compute import ComputeThread
+from diffuse_core.services.devices import Device
 from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.node import Node
@@ -32,6 +33,7 @@ from tests.services.waiting import until
 
 if TYPE_CHECKING:
     import contextlib
+    from collections.abc import Callable
     from contextlib import AsyncExitStack
     from pathlib import Path
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import Executor, ExecutorLoader, Tokenizer, Transport
+    from diffuse_core.ports import Executor, Tokenizer, Transport
     from tests.services.tiny_model import TinyModel
 
 PLENTY = 2**30
@@ -98,6 +100,7 @@ class Cluster:
         self.directory = directory
         self.memory = MemoryNetwork()
         self.contract: Contract = "fp32"
+        self.device = Device("cpu", threads=1, free=4 * PLENTY, usual="bf16")
         self.place = "127.0.0.1" if sockets else "mem"
         self.sockets = sockets
         self.hosts: list[Host] = []
@@ -137,7 +140,7 @@ class Cluster:
         max_layers: int | None = None,
         memory: int = PLENTY,
         *,
-        load: ExecutorLoader = load_slice,
+        load: Callable[..., Executor] = load_slice,
         wait: bool = True,
     ) -> Host:
         """Start a host; return once everybody sees it ready, unless told not to wait."""
@@ -149,13 +152,14 @@ class Cluster:
         self.stack.callback(compute.close)
         executors: list[Executor] = []
 
-        def loading(*given: object) -> Executor:
+        def loading(*given: object, device: str) -> Executor:
+            assert device == self.device.kind
             executors.append(load(*given))
             return executors[-1]
 
         service = HostService(
             node,
-            SystemHardware(),
+            lambda: self.device,
             FileModelStore(lambda _: self.directory),
             loading,
             compute,

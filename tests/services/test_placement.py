@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,7 @@ from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import ModelUnusable, UsageError
 from diffuse_core.services import host as host_module
 from diffuse_core.services import placement
-from tests.services.cluster import PLENTY
+from diffuse_core.services.devices import MEMORY_SHARE, PROCESS_RESERVE
 from tests.services.tiny_model import LAYERS, ids, words
 from tests.services.waiting import until
 
@@ -213,10 +215,39 @@ async def test_a_host_joins_the_contract_that_the_network_has(
     first = await cluster.host(5)
     known = (first.service.model,)
     source = DirectorySource(tiny.path)
-    assert host_module.choose_contract(source, known) == "fp32"
-    assert host_module.choose_contract(source, ()) == host_module.DEFAULT_CONTRACT
-    assert host_module.default_capacity(2**30) == 0
-    assert 0 < host_module.default_capacity(4 * 2**30) < 3 * 2**30 < PLENTY * 4
+    assert host_module.choose_contract(source, known, cluster.device) == "fp32"
+    for usual in ("bf16", "fp32"):
+        device = replace(cluster.device, usual=usual)
+        assert host_module.choose_contract(source, (), device) == usual
+
+
+async def test_a_host_does_not_join_a_contract_that_its_device_cannot_compute(
+    cluster: Cluster, tiny: TinyModel
+) -> None:
+    source = DirectorySource(tiny.path)
+    known = (host_module.reference(source, "int8"),)
+    assert host_module.choose_contract(source, known, cluster.device) == "int8"
+    gpu = replace(cluster.device, kind="cuda")
+    assert host_module.choose_contract(source, known, gpu) == "bf16"
+    cluster.device, cluster.contract = gpu, "int8"
+    with pytest.raises(UsageError, match="int8 is computed on the CPU only"):
+        await cluster.host()
+
+
+async def test_without_a_cap_a_host_offers_the_memory_of_its_device(cluster: Cluster) -> None:
+    cluster.device = replace(cluster.device, free=PROCESS_RESERVE + 2**20)
+    host = await cluster.host(memory=None)
+    (seen,) = (node for node in host.node.view().nodes if node.me)
+    assert seen.capacity == int(2**20 * MEMORY_SHARE)
+
+
+async def test_a_host_says_what_it_computes_with(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.device = replace(cluster.device, threads=3)
+    with caplog.at_level(logging.INFO):
+        await cluster.host()
+    assert "computes with 3 threads in fp32 on cpu" in caplog.text
 
 
 async def test_load_is_reported(cluster: Cluster, tiny: TinyModel) -> None:

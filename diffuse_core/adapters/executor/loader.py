@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 def set_threads(count: int) -> None:
     """How many threads one pass may use; call before the first pass."""
     torch.set_num_threads(count)
+    # Nothing here runs operations side by side. It can be set only before the first one is.
+    if torch.get_num_interop_threads() != 1:
+        with contextlib.suppress(RuntimeError):
+            torch.set_num_interop_threads(1)
 
 
 def load_slice(
