@@ -18,7 +18,7 @@ _MOST = 16
 _ROWS = (2, 3, 5, 8, 17, 33)
 
 
-def proven_alone(matrices: Iterable[Matrix], dtype: torch.dtype) -> int:
+def proven_alone(matrices: Iterable[Matrix], dtype: torch.dtype, device: str = "cpu") -> int:
     """With how few rows in a pass a row's product is bit for bit what it is among many.
 
     Kernels differ by machine, type and shape: one of each kind and shape is tried with random
@@ -30,13 +30,13 @@ def proven_alone(matrices: Iterable[Matrix], dtype: torch.dtype) -> int:
         mark = (type(matrix), matrix.rows, matrix.columns)
         if mark not in seen:
             seen.add(mark)
-            needed = max(needed, _alone(matrix, dtype))
+            needed = max(needed, _alone(matrix, dtype, device))
     return needed
 
 
-def _alone(matrix: Matrix, dtype: torch.dtype) -> int:
+def _alone(matrix: Matrix, dtype: torch.dtype, device: str) -> int:
     generator = torch.Generator().manual_seed(matrix.rows * 31 + matrix.columns)
-    x = torch.randn((max(_ROWS), matrix.columns), generator=generator).to(dtype)
+    x = torch.randn((max(_ROWS), matrix.columns), generator=generator).to(device, dtype)
     wanted = matrix.alone
     while wanted < _MOST and not _same(matrix, x, wanted):
         wanted *= 2

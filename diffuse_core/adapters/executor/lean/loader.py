@@ -61,7 +61,8 @@ def lean_slice(
             layers.append(Layer(family, number, reader.layer(number)))
             step()
         matrices = [m for layer in layers for m in _matrices(layer.weights)]
-        alone = proven_alone([*matrices, ends.head] if ends.head else matrices, reader.dtype)
+        tried = [*matrices, ends.head] if ends.head else matrices
+        alone = proven_alone(tried, reader.dtype, device)
     return LeanEngine(family, part, layers, ends, rotary, reader.dtype, device, alone)
 
 
