@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import gguf
@@ -9,9 +10,11 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from tests.adapters.models.hub_model import BIG, REPO, open_named
 from tests.adapters.models.hub_server import hub_server
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedConfig
 
+    from diffuse_core.adapters.models.hub_source import HubSource
     from diffuse_core.ports import WeightSource
     from tests.adapters.models.hub_server import Hub
 
@@ -167,3 +171,23 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with hub_server() as running:
         yield running
     huggingface_hub.close_session()
+
+
+@pytest.fixture
+def hub_directory(save: Callable) -> Path:
+    """A model with a tokenizer, large enough that its slices show."""
+    path = save(name="big", **BIG)
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    (path / "tokenizer.json").write_text(tokenizer.to_str())
+    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    return path
+
+
+@pytest.fixture
+def fetch(hub: Hub, tmp_path: Path) -> Callable:
+    """Open a model of the hub as a new process does that has the same cache."""
+
+    def make(text: str = REPO, cache: str = "cache", **settings: object) -> HubSource:
+        return open_named(text, tmp_path / cache, **{"endpoint": hub.endpoint, **settings})
+
+    return make

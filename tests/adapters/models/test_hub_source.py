@@ -1,4 +1,4 @@
-"""A model on the hub is the model that its files are, and only what is needed travels."""
+"""A model on the hub is the model that its files are; what is no model is refused."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from huggingface_hub import constants
-from tokenizers import Tokenizer, models
 
 from diffuse_core.adapters.models.directory_source import DirectorySource
-from diffuse_core.adapters.models.hub_client import PACE
-from diffuse_core.adapters.models.hub_name import HubName, parse_hub_name
-from diffuse_core.adapters.models.hub_source import HubSource, open_hub
 from diffuse_core.errors import ModelUnknown, ModelUnusable
+from tests.adapters.models.hub_model import BIG, FILE, REPO, data_of, layer, silent
 from tests.adapters.models.hub_server import COMMIT
 
 if TYPE_CHECKING:
@@ -26,65 +22,14 @@ if TYPE_CHECKING:
 
     from tests.adapters.models.hub_server import Hub
 
-REPO = "org/tiny"
-FILE = "model.safetensors"
-# Large enough that a layer weighs much more than what any source reads of all tensors.
-BIG = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4}
-QUICK = replace(PACE, waits=(0.0,) * 3, stall=0.3)
 
-
-class _CancelledError(Exception):
-    pass
-
-
-def silent(_: float) -> None:
-    pass
-
-
-@pytest.fixture
-def directory(save: Callable) -> Path:
-    path = save(name="big", **BIG)
-    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
-    (path / "tokenizer.json").write_text(tokenizer.to_str())
-    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
-    return path
-
-
-@pytest.fixture
-def fetch(hub: Hub, tmp_path: Path) -> Callable:
-    """Open a model as a new process does that has the same cache."""
-
-    def make(text: str = REPO, cache: str = "cache", **settings: object) -> HubSource:
-        name = parse_hub_name(text)
-        assert isinstance(name, HubName)
-        options = {"endpoint": hub.endpoint, "pace": QUICK, "progress": silent, **settings}
-        return open_hub(name, tmp_path / cache, **options)
-
-    return make
-
-
-def layer(source: HubSource, number: int) -> list[str]:
-    return [name for name in source.names if name.startswith(f"model.layers.{number}.")]
-
-
-def length(asked: str) -> int:
-    first, last = asked.removeprefix("bytes=").split("-")
-    return int(last) - int(first) + 1
-
-
-def data_of(source: DirectorySource, name: str) -> bytes:
-    return b"".join(bytes(piece.data) for piece in source.pieces(name))
-
-
-def weight(source: DirectorySource, names: list[str]) -> int:
-    return sum(len(data_of(source, name)) for name in names)
-
-
-def test_it_is_the_model_that_its_files_are(hub: Hub, fetch: Callable, directory: Path) -> None:
-    hub.add(REPO, directory)
+def test_it_is_the_model_that_its_files_are(
+    hub: Hub, fetch: Callable, hub_directory: Path
+) -> None:
+    hub.add(REPO, hub_directory)
     told: list[float] = []
     source = fetch(progress=told.append)
-    local = DirectorySource(directory)
+    local = DirectorySource(hub_directory)
     assert (source.id, source.commit) == (REPO, COMMIT)
     assert source.content == local.content
     assert source.bundle() == local.bundle()
@@ -100,13 +45,13 @@ def test_it_is_the_model_that_its_files_are(hub: Hub, fetch: Callable, directory
 
 
 def test_models_in_several_files_are_the_same_model(
-    hub: Hub, fetch: Callable, save: Callable, directory: Path
+    hub: Hub, fetch: Callable, save: Callable, hub_directory: Path
 ) -> None:
     hub.add(REPO, save(name="several", shard="1MB", **BIG))
     files = [name for name in hub.repos[REPO].files if name.endswith(".safetensors")]
     assert len(files) > 8
     source = fetch()
-    local = DirectorySource(directory)
+    local = DirectorySource(hub_directory)
     assert source.content == local.content
     hub.forget()
     names = layer(source, 1)
@@ -116,201 +61,10 @@ def test_models_in_several_files_are_the_same_model(
     assert all(data_of(source, name) == data_of(local, name) for name in names)
 
 
-def test_a_slice_brings_its_own_bytes_and_hardly_any_more(
-    hub: Hub, fetch: Callable, directory: Path
+def test_a_revision_is_pinned_to_its_commit(
+    hub: Hub, fetch: Callable, hub_directory: Path
 ) -> None:
-    hub.add(REPO, directory)
-    source = fetch()
-    opened = hub.weights_sent()
-    own = weight(DirectorySource(directory), layer(source, 1))
-    assert opened < own / 10
-    hub.forget()
-    source.fetch(layer(source, 1), silent)
-    assert hub.weights_sent() <= own
-    assert opened + hub.weights_sent() > own * 0.99
-    # Again, and by another host on this machine: nothing travels.
-    hub.forget()
-    fetch().fetch(layer(source, 1), silent)
-    assert hub.weights_sent() == 0
-    assert not hub.asked("config.json")
-    # Another slice beside it brings only its own.
-    source.fetch([*layer(source, 1), *layer(source, 2)], silent)
-    assert hub.weights_sent() <= weight(DirectorySource(directory), layer(source, 2))
-    used = (source._mirror.directory / FILE).stat()
-    assert used.st_blocks * 512 < used.st_size
-
-
-def test_the_token_goes_to_the_hub_and_nowhere_else(
-    hub: Hub, fetch: Callable, directory: Path
-) -> None:
-    hub.add(REPO, directory)
-    source = fetch()
-    source.fetch(source.names, silent)
-    assert {seen.authorization for seen in hub.seen if seen.where == "hub"} == {"Bearer hf_secret"}
-    assert {seen.authorization for seen in hub.seen if seen.where == "storage"} == {None}
-    assert all(seen.range for seen in hub.seen if seen.where == "storage")
-
-
-def test_long_ranges_come_in_several_requests_with_progress(
-    hub: Hub, fetch: Callable, directory: Path
-) -> None:
-    hub.add(REPO, directory)
-    source = fetch(pace=replace(QUICK, part=2**19))
-    hub.forget()
-    told: list[float] = []
-    source.fetch(source.names, told.append)
-    sizes = [length(asked) for asked in hub.asked(FILE) if asked]
-    assert len(sizes) > 10
-    assert max(sizes) == 2**19
-    assert told == sorted(told)
-    assert told[-1] == 1.0
-    assert len(set(told)) > 50
-
-
-def test_a_fetch_that_is_cancelled_goes_on_where_it_was(
-    hub: Hub, fetch: Callable, directory: Path
-) -> None:
-    hub.add(REPO, directory)
-    small_steps = replace(QUICK, part=2**18, gap=2**10)
-    source = fetch(pace=small_steps)
-    hub.forget()
-
-    def cancel(fraction: float) -> None:
-        if fraction > 0.5:
-            raise _CancelledError
-
-    with pytest.raises(_CancelledError):
-        source.fetch(source.names, cancel)
-    total = (directory / FILE).stat().st_size
-    kept = bytes_here(source, total)
-    assert kept > total * 0.5
-    again = fetch(pace=small_steps)
-    # Tells what is asked from now on from what was still on its way.
-    hub.signature = "s2"
-    told: list[float] = []
-    again.fetch(again.names, told.append)
-    asked = [s.range for s in hub.seen if s.path.endswith("s2") and s.range]
-    # Samples that were here already may come again with what is between them.
-    assert sum(map(length, asked)) <= total - kept + 10_000
-    assert told[0] > 0.5
-    local = DirectorySource(directory)
-    assert all(data_of(again, name) == data_of(local, name) for name in local.names)
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from diffuse_core.adapters.models import hub_partial
-from diffuse_core.adapters.models.hub_name import parse_hub_name
-from diffuse_core.adapters.models.hub_source import open_hub
-
-hub_partial.SAVE_BYTES = 2**18
-source = open_hub(parse_hub_name("org/tiny"), Path(sys.argv[1]), lambda _: None)
-
-def halt(fraction):
-    if fraction > 0.5:
-        print("half", flush=True)
-        sys.stdin.read()
-
-source.fetch(source.names, halt)
-"""
-
-
-def test_a_fetch_that_is_killed_loses_little(
-    hub: Hub, fetch: Callable, directory: Path, tmp_path: Path
-) -> None:
-    hub.add(REPO, directory)
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path / "cache")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "HF_ENDPOINT": hub.endpoint},
-    ) as victim:
-        assert victim.stdout.readline() == b"half\n"
-        victim.kill()
-    source = fetch()
-    total = (directory / FILE).stat().st_size
-    assert bytes_here(source, total) > 0.5 * total - 2**19
-    local = DirectorySource(directory)
-    part = source._mirror._partial(FILE)
-    content = (directory / FILE).read_bytes()
-    here = bytearray((source._mirror.directory / FILE).read_bytes())
-    for start, end in part.missing([(0, total)]):
-        here[start:end] = content[start:end]
-    assert here == content
-    source.fetch(source.names, silent)
-    assert all(data_of(source, name) == data_of(local, name) for name in local.names)
-
-
-def bytes_here(source: HubSource, total: int) -> int:
-    lacking = source._mirror._partial(FILE).missing([(0, total)])
-    return total - sum(end - start for start, end in lacking)
-
-
-def test_a_torn_journal_costs_time_and_nothing_else(
-    hub: Hub, fetch: Callable, directory: Path
-) -> None:
-    hub.add(REPO, directory)
-    source = fetch()
-    source.fetch(layer(source, 1), silent)
-    journal = source._mirror.directory / f"{FILE}.parts"
-    journal.write_bytes(journal.read_bytes()[:-9])
-    again = fetch()
-    assert again.content == DirectorySource(directory).content
-    hub.forget()
-    again.fetch(layer(again, 1), silent)
-    assert hub.weights_sent() > 0
-    local = DirectorySource(directory)
-    assert all(data_of(again, name) == data_of(local, name) for name in layer(again, 1))
-
-
-def test_hosts_on_one_machine_take_turns(hub: Hub, fetch: Callable, directory: Path) -> None:
-    hub.add(REPO, directory)
-    source = fetch()
-    script = (
-        "import sys\n"
-        "from diffuse_core.adapters.models.file_lock import locked\n"
-        "from pathlib import Path\n"
-        "with locked(Path(sys.argv[1]), print):\n"
-        "    print('held', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    hub.forget()
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(source._mirror.directory / "lock")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as other:
-        assert other.stdout.readline() == b"held\n"
-        waited: list[float] = []
-
-        def tell(fraction: float) -> None:
-            if not waited:
-                assert not hub.seen
-                other.stdin.close()
-            waited.append(fraction)
-
-        source.fetch(layer(source, 0), tell)
-    assert waited[0] == 0.0
-    assert hub.weights_sent() > 0
-
-
-def test_waiting_for_another_host_can_be_cancelled(
-    hub: Hub, fetch: Callable, directory: Path
-) -> None:
-    hub.add(REPO, directory)
-    source = fetch()
-    from diffuse_core.adapters.models.file_lock import locked
-
-    def cancel(_fraction: float) -> None:
-        raise _CancelledError
-
-    with locked(source._mirror.directory / "lock", silent), pytest.raises(_CancelledError):
-        source.fetch(source.names, cancel)
-
-
-def test_a_revision_is_pinned_to_its_commit(hub: Hub, fetch: Callable, directory: Path) -> None:
-    repo = hub.add(REPO, directory, revisions=("main", "v1", "refs/pr/1"))
+    repo = hub.add(REPO, hub_directory, revisions=("main", "v1", "refs/pr/1"))
     assert fetch("org/tiny@v1").commit == COMMIT
     assert fetch("org/tiny@refs/pr/1").commit == COMMIT
     source = fetch()
@@ -326,11 +80,13 @@ def test_a_revision_is_pinned_to_its_commit(hub: Hub, fetch: Callable, directory
     assert asked == {moved}
     # What was opened before stays what it was.
     assert source.commit == COMMIT
-    assert source.content == DirectorySource(directory).content
+    assert source.content == DirectorySource(hub_directory).content
 
 
-def test_a_commit_that_is_here_needs_no_hub(hub: Hub, fetch: Callable, directory: Path) -> None:
-    hub.add(REPO, directory)
+def test_a_commit_that_is_here_needs_no_hub(
+    hub: Hub, fetch: Callable, hub_directory: Path
+) -> None:
+    hub.add(REPO, hub_directory)
     first = fetch(f"{REPO}@{COMMIT}")
     hub.forget()
     again = fetch(f"{REPO}@{COMMIT}")
@@ -343,12 +99,12 @@ def test_a_commit_that_is_here_needs_no_hub(hub: Hub, fetch: Callable, directory
 def test_without_a_hub_the_last_commit_counts_as_far_as_it_is_here(
     hub: Hub,
     fetch: Callable,
-    directory: Path,
+    hub_directory: Path,
     how: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    hub.add(REPO, directory)
+    hub.add(REPO, hub_directory)
     first = fetch()
     first.fetch(layer(first, 1), silent)
     endpoint = hub.endpoint
@@ -368,69 +124,15 @@ def test_without_a_hub_the_last_commit_counts_as_far_as_it_is_here(
         fetch("org/other", endpoint=endpoint)
 
 
-def test_the_hub_says_how_a_model_is_called(hub: Hub, fetch: Callable, directory: Path) -> None:
-    hub.add("tiny", directory, canonical=REPO)
+def test_the_hub_says_how_a_model_is_called(
+    hub: Hub, fetch: Callable, hub_directory: Path
+) -> None:
+    hub.add("tiny", hub_directory, canonical=REPO)
     assert fetch("tiny").id == REPO
 
 
-def test_a_whole_file_is_checked_against_its_sha256(
-    hub: Hub, fetch: Callable, directory: Path
-) -> None:
-    hub.add(REPO, directory)
-    source = fetch()
-    at = next(source.stored(layer(source, 2)[:1])).offset + 5000
-    with (source._mirror.directory / FILE).open("r+b") as file:
-        file.seek(at)
-        file.write(bytes([(directory / FILE).read_bytes()[at] ^ 1]))
-    journal = source._mirror.directory / f"{FILE}.parts"
-    state = json.loads(journal.read_text())
-    state["ranges"] = sorted([*state["ranges"], [at, at + 1]])
-    journal.write_text(json.dumps(state))
-    with pytest.raises(ModelUnusable, match=r"arrived damaged .*SHA-256.* deleted; try again"):
-        without_gaps(source).fetch(source.names, silent)
-    assert not journal.exists()
-
-
-def without_gaps(source: HubSource) -> HubSource:
-    """So that no byte which counts as here is fetched with its neighbours."""
-    client = source._mirror._client
-    client.pace = replace(client.pace, gap=0)
-    return source
-
-
-def test_there_must_be_room(hub: Hub, fetch: Callable, directory: Path) -> None:
-    hub.add(REPO, directory)
-    free = 2**33
-    source = fetch(free=lambda _path: free)
-    hub.forget()
-    free = 2**22 + 1000
-    with pytest.raises(
-        ModelUnusable, match=r"needs 9\.\d MiB more in \S+, where 4\.0 MiB are free; make room, or"
-    ):
-        source.fetch(source.names, silent)
-    assert hub.weights_sent() == 0
-
-
-def test_a_place_that_cannot_be_written_is_named(
-    hub: Hub, fetch: Callable, directory: Path, tmp_path: Path
-) -> None:
-    hub.add(REPO, directory)
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ModelUnusable, match=r"cannot be stored in \S+: Not a directory; mend"):
-        fetch(cache="file")
-
-
-def test_what_the_cache_cannot_keep_is_told(
-    hub: Hub, fetch: Callable, directory: Path, tmp_path: Path
-) -> None:
-    hub.add(REPO, directory)
-    (tmp_path / "cache" / "org--tiny" / "main.json").mkdir(parents=True)
-    with pytest.raises(ModelUnusable, match=r"cannot be kept in \S+: Is a directory; mend that"):
-        fetch()
-
-
-def test_looking_does_not_load_torch(hub: Hub, directory: Path, tmp_path: Path) -> None:
-    hub.add(REPO, directory)
+def test_looking_does_not_load_torch(hub: Hub, hub_directory: Path, tmp_path: Path) -> None:
+    hub.add(REPO, hub_directory)
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -500,16 +202,16 @@ def test_what_cannot_be_read_is_refused(hub: Hub, fetch: Callable, message: str)
     ],
 )
 def test_weights_that_are_none_are_refused(
-    hub: Hub, fetch: Callable, directory: Path, content: bytes, message: str
+    hub: Hub, fetch: Callable, hub_directory: Path, content: bytes, message: str
 ) -> None:
-    hub.add(REPO, directory).files[FILE] = content
+    hub.add(REPO, hub_directory).files[FILE] = content
     with pytest.raises(ModelUnusable, match=message):
         fetch()
 
 
-def test_code_of_its_own_is_never_run(hub: Hub, fetch: Callable, directory: Path) -> None:
-    path = directory / "config.json"
+def test_code_of_its_own_is_never_run(hub: Hub, fetch: Callable, hub_directory: Path) -> None:
+    path = hub_directory / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": {"x": "evil.Evil"}}))
-    hub.add(REPO, directory)
+    hub.add(REPO, hub_directory)
     with pytest.raises(ModelUnusable, match=r"org/tiny of the hub .* \(auto_map\)"):
         fetch()
