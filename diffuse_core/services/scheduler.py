@@ -39,7 +39,7 @@ MAX_STEPS = 8192
 """Steps of one Session that may wait: a prompt of a million tokens, cut as it should be."""
 AHEAD = 2
 """Outcomes that may wait for a slow next Stage before the Session's rows stop running."""
-LONG_SHARE = 0.8
+LONG_SHARE = 0.75
 """How long a bit of a long pass takes, in short passes: less than 1, for it ends with a layer."""
 QUIET_BIT_S = 0.05
 """The same when nobody is being answered: what a newcomer may have to wait."""
