@@ -48,11 +48,11 @@ def transformers_model(dtype: str) -> Any:
     stored = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            raw = source.read(name)
-            if raw is None:
-                raise LookupError(f"the file has no {name}")
-            values = torch.frombuffer(bytearray(raw.data), dtype=stored[raw.dtype])
-            parameter.copy_(values.view(raw.shape))
+            parts = [
+                torch.frombuffer(bytearray(raw.data), dtype=stored[raw.dtype]).view(raw.shape)
+                for raw in source.pieces(name)
+            ]
+            parameter.copy_(torch.cat(parts))
     return model
 
 

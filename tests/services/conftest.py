@@ -12,6 +12,7 @@ from diffuse_core.domain import gossip
 from diffuse_core.services import host, placement, run
 from tests.services.cluster import Cluster, start_split
 from tests.services.intruder import CREDITS, honest_session
+from tests.services.scheduler_desk import Desk, open_desk
 from tests.services.tiny_model import TinyModel, make_tiny_model
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def stack() -> AsyncIterator[AsyncExitStack]:
     async with AsyncExitStack() as entered:
         yield entered
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    async for made in open_desk():
+        yield made
 
 
 @pytest.fixture
