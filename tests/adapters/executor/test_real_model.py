@@ -31,7 +31,7 @@ TEXT = (
     "lights of the bridges shine on the water. A long time ago, a young painter came to the city "
     "with nothing but a box of colours and a letter for an uncle whom he had never met."
 )
-LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 19, 23, 28, 34, 41, 50, 61, 70)
+LENGTHS = (1, 2, 3, 5, 8, 13, 19, 28, 41, 61, 70)
 COUNT = 24
 
 
@@ -89,15 +89,18 @@ def as_ids(text: str, vocabulary: list[str]) -> list[int]:
     return ids
 
 
-@pytest.fixture(scope="module")
-def loaded(demo_gguf: Path) -> Loaded:
+@pytest.fixture(scope="module", params=[True, False], ids=["lean", "general"])
+def loaded(demo_gguf: Path, request: pytest.FixtureRequest) -> Loaded:
     reader = gguf.GGUFReader(demo_gguf)
     source = GgufSource(demo_gguf)
     borders = ((0, 10), (10, 20), (20, 30))
     return Loaded(
         reference_model(reader),
-        [load_slice(source, Slice(0, 30), "fp32", lambda _: None)],
-        [load_slice(source, Slice(a, b), "fp32", lambda _: None) for a, b in borders],
+        [load_slice(source, Slice(0, 30), "fp32", lambda _: None, lean=request.param)],
+        [
+            load_slice(source, Slice(a, b), "fp32", lambda _: None, lean=request.param)
+            for a, b in borders
+        ],
         as_ids(TEXT, reader.fields["tokenizer.ggml.tokens"].contents()),
     )
 
@@ -118,38 +121,39 @@ def test_the_weights_are_those_that_other_code_reads(loaded: Loaded, demo_gguf: 
     source = GgufSource(demo_gguf)
     for name, tensor in loaded.reference.state_dict().items():
         if name != "lm_head.weight":
-            raw = source.read(name)
-            numbers = np.frombuffer(raw.data, np.float32).reshape(raw.shape)
+            rows = [np.frombuffer(raw.data, np.float32) for raw in source.pieces(name)]
+            numbers = np.concatenate(rows).reshape(source.shape_of(name))
             assert np.array_equal(numbers, tensor.numpy()), name
 
 
 MEMORY_SCRIPT = """
 import sys
 from pathlib import Path
-import psutil
-import transformers.models.llama.modeling_llama
 import diffuse_core.adapters.models.gguf_codes
 from diffuse_core.adapters.executor.loader import load_slice
+from diffuse_core.adapters.executor.self_test import prove
 from diffuse_core.adapters.models.gguf_source import GgufSource
 from diffuse_core.domain.slices import Slice
+def resident(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
 source = GgufSource(Path(sys.argv[1]))
-before = psutil.Process().memory_info().rss
-executor = load_slice(source, Slice(int(sys.argv[2]), int(sys.argv[3])), "bf16", lambda _: None)
-print(psutil.Process().memory_info().rss - before, executor.weight_bytes)
+prove(source.config())
+before = resident("VmRSS")
+Path("/proc/self/clear_refs").write_text("5")
+part = Slice(int(sys.argv[2]), int(sys.argv[3]))
+executor = load_slice(source, part, "bf16", lambda _: None, lean=False)
+print(resident("VmHWM") - before, executor.weight_bytes)
 """
 
 
-def grown(path: Path, start: int, end: int) -> tuple[int, int]:
-    command = [sys.executable, "-c", MEMORY_SCRIPT, str(path), str(start), str(end)]
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's high-water mark is asked")
+@pytest.mark.parametrize(("start", "end"), [(10, 20), (0, 30)])
+def test_loading_takes_at_its_peak_little_more_than_the_slice(
+    demo_gguf: Path, start: int, end: int
+) -> None:
+    command = [sys.executable, "-c", MEMORY_SCRIPT, str(demo_gguf), str(start), str(end)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    resident, weights = done.stdout.split()
-    return int(resident), int(weights)
-
-
-def test_a_host_of_ten_layers_holds_ten_layers(demo_gguf: Path) -> None:
-    part, part_weights = grown(demo_gguf, 10, 20)
-    whole, whole_weights = grown(demo_gguf, 0, 30)
-    assert part_weights * 3 < whole_weights
-    # Beside the weights: small imports and the allocator's slack, about 15 MiB when measured.
-    assert part < part_weights + 40 * 2**20
-    assert part < whole / 2
+    peak, weights = map(int, done.stdout.split())
+    # 71.0 and 67.5 MiB, 259.9 and 256.6 MiB when measured.
+    assert peak <= weights * 1.15
