@@ -21,16 +21,19 @@ from diffuse_core.adapters.file_storage import FileStorage, StateLock, load_iden
 from diffuse_core.adapters.hardware import SystemHardware, interface_addresses
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.adapters.websocket_transport import WebSocketTransport
+from diffuse_core.domain.bundle import bundle_digest, open_bundle
 from diffuse_core.domain.identity import Identity, NodeId, node_text
-from diffuse_core.errors import Unreachable, UsageError
+from diffuse_core.domain.slices import Slice
+from diffuse_core.errors import ModelUnusable, Unreachable, UsageError
 from diffuse_core.services.attachment import NodeAttachment
 from diffuse_core.services.client import ClientService
 from diffuse_core.services.compute import ComputeThread
-from diffuse_core.services.devices import choose_device
+from diffuse_core.services.devices import check_computed, choose_device, default_capacity
 from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.node import Node
 from diffuse_core.services.observer import Observer
+from diffuse_core.services.verification import sample_prompts
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
     DEFAULT_PORT,
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.domain.slices import Slice
     from diffuse_core.ports import (
         DeviceKind,
         Executor,
@@ -59,7 +61,10 @@ if TYPE_CHECKING:
         WeightSource,
     )
     from diffuse_core.services.devices import Device
+    from diffuse_core.services.verification import Report, Tell
 
+SMALL_MODEL = 4 * 2**30
+"""Up to so many bytes in fp32 a verification also runs the library's own model."""
 OWNER_KEY = "owner.key"
 IDENTITY_KEY = "identity.key"
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104  (compared with, never bound by this line)
@@ -84,6 +89,18 @@ class NodeOptions:
     started: Callable[[str, tuple[str, ...]], None] = field(
         default=lambda _bound, _reachable: None
     )
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How to verify a model. None leaves the choice to the machine and the model."""
+
+    contract: Contract | None = None
+    device: DeviceKind | None = None
+    threads: int | None = None
+    memory: int | None = None
+    tokens: int = 24
+    against_library: bool | None = None
 
 
 def _rng() -> random.Random:
@@ -158,6 +175,41 @@ def model_store() -> ModelStore:
         return open_hub(name, cache_dir() / "hub", progress)
 
     return FileModelStore(demo, hub)
+
+
+def verify_model(model: str, options: VerifyOptions, tell: Tell, opening: Progress) -> Report:
+    """Run every cut of a model against the whole, here and now. Blocks until it is done.
+
+    Raises:
+        ModelUnknown, ModelUnusable: the model cannot be read or run.
+        UsageError: it is not computed in this contract or on this device, or does not fit.
+    """
+    device = find_device(options.device, options.threads)
+    source = model_store().open(model, opening)
+    contract = options.contract or device.usual
+    check_computed(device.kind, contract)
+    shape = source.shape(contract)
+    prompts = sample_prompts(_words_of(source), shape.vocab, shape.context - options.tokens)
+    capacity = options.memory or default_capacity(device.free)
+    against = options.against_library
+    if against is None:
+        size = source.shape("fp32").weight_bytes(Slice(0, shape.layers))
+        against = contract == "fp32" and size <= min(capacity, SMALL_MODEL)
+    _warm(device)
+    from diffuse_core.adapters.executor.verify import Verification
+
+    work = Verification(source, contract, device, prompts, options.tokens, tell)
+    return work.run(capacity, against_library=against)
+
+
+def _words_of(source: WeightSource) -> Tokenizer | None:
+    """The model's tokenizer; without its chat template, which takes a process of its own."""
+    try:
+        data = source.bundle()
+    except ModelUnusable:
+        return None
+    bundle = open_bundle(data, bundle_digest(data))
+    return _load_tokenizer(msgspec.structs.replace(bundle, chat_template=None))
 
 
 async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:

@@ -12,6 +12,7 @@ from diffuse_core.cli.ask import chat, query
 from diffuse_core.cli.demo import demo
 from diffuse_core.cli.look import models, plan, status
 from diffuse_core.cli.nodes import host, node, sentinel
+from diffuse_core.cli.verify import verify
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 
 EXIT_PIPE = 141
@@ -40,7 +41,7 @@ def cli() -> None:
     """
 
 
-for _command in (sentinel, host, node, models, status, plan, query, chat, demo):
+for _command in (sentinel, host, node, models, status, plan, query, chat, demo, verify):
     cli.add_command(_command)
 
 

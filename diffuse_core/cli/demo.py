@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from diffuse_core.cli.ask import print_timings, stream_answer
 from diffuse_core.cli.common import common, run_until_done, set_logging
+from diffuse_core.cli.terminal import Bar
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from diffuse_core.cli.demo_network import DemoNetwork
-
-
-class Stopped(Exception):  # noqa: N818
-    """Raised in the download's progress callback to end it."""
 
 
 @click.command()
@@ -94,7 +90,7 @@ async def demo_network(
     """
     from diffuse_core.cli.demo_network import DemoNetwork, demo_shape
 
-    bar = _Bar("getting the demo model")
+    bar = Bar("getting the demo model")
     try:
         shape = await asyncio.to_thread(demo_shape, bar.show, dtype)
     finally:
@@ -106,32 +102,6 @@ async def demo_network(
     finally:
         _say("stopping")
         await running.stop()
-
-
-class _Bar:
-    """A progress bar on stderr, from the first sign of progress on; `close` cancels the work."""
-
-    def __init__(self, label: str) -> None:
-        self._label = label
-        self._bar: Any = None
-        self._closed = False
-
-    def show(self, fraction: float) -> None:
-        """Draw `fraction`; called in the thread that works."""
-        if self._closed:
-            raise Stopped
-        if self._bar is None:
-            self._bar = click.progressbar(
-                length=1000, label=self._label, file=sys.stderr, show_percent=True, show_eta=False
-            )
-            self._bar.render_progress()
-        self._bar.update(max(0, int(fraction * 1000) - self._bar.pos))
-
-    def close(self) -> None:
-        """Leave the line of the bar."""
-        self._closed = True
-        if self._bar is not None:
-            self._bar.render_finish()
 
 
 def _say(text: str) -> None:

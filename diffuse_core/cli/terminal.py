@@ -4,10 +4,52 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+class Stopped(Exception):  # noqa: N818
+    """Raised in the callback of work's progress to end it."""
+
+
+class Bar:
+    """A progress bar on stderr, from the first sign of progress on; `close` cancels the work."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._bar: Any = None
+        self._closed = False
+
+    def show(self, fraction: float) -> None:
+        """Draw `fraction`; called in the thread that works."""
+        if self._closed:
+            raise Stopped
+        if self._bar is None:
+            self._bar = click.progressbar(
+                length=1000, label=self._label, file=sys.stderr, show_percent=True, show_eta=False
+            )
+            self._bar.render_progress()
+        self._bar.update(max(0, int(fraction * 1000) - self._bar.pos))
+
+    def tell(self, what: str, fraction: float) -> None:
+        """Draw `fraction`, and what is being done. Where there is no terminal only that."""
+        if self._bar is not None:
+            self._bar.label = what
+        elif what != self._label and not sys.stderr.isatty():
+            click.echo(what, err=True)
+        self._label = what
+        if sys.stderr.isatty():
+            self.show(fraction)
+
+    def close(self) -> None:
+        """Leave the line of the bar."""
+        self._closed = True
+        if self._bar is not None:
+            self._bar.render_finish()
 
 
 @contextlib.contextmanager

@@ -56,24 +56,24 @@ def load_slice(
             another shape, or is unknown to the architecture.
     """
     plan = Plan(source.config())
-    if part.end > plan.layers:
-        raise UsageError(f"the model has {plan.layers} layers, there is no slice {part}")
     bounds = Bounds(plan.layers, plan.hidden, plan.vocab, plan.context, HIDDEN_TYPE[contract])
-    engine = _engine(source, plan, part, contract, progress, device=device, lean=lean)
+    engine = load_engine(source, part, contract, progress, device=device, lean=lean)
     return StageExecutor(engine, part, bounds)
 
 
-def _engine(
+def load_engine(
     source: WeightSource,
-    plan: Plan,
     part: Slice,
     contract: Contract,
     progress: Progress,
     *,
-    device: str,
-    lean: bool,
+    device: str = "cpu",
+    lean: bool = True,
 ) -> Engine:
-    """The fastest engine that is proven for this model."""
+    """As `load_slice`, without Sessions and checks: the fastest engine that is proven."""
+    plan = Plan(source.config())
+    if part.end > plan.layers:
+        raise UsageError(f"the model has {plan.layers} layers, there is no slice {part}")
     if lean:
         found = lean_engine(source, plan, part, contract, progress, device=device)
         if found is not None:
