@@ -41,6 +41,12 @@ def check_contract(config: Mapping[str, object], contract: Contract) -> None:
         )
 
 
+def _apart(config: Mapping[str, object], contract: Contract) -> bool:
+    """Whether a tied head is held beside the embedding, laid out anew to be multiplied fast."""
+    silu = config.get("hidden_act", "silu") == "silu"
+    return contract in ("fp32", "bf16") and config["model_type"] in LEAN and silu
+
+
 def check_complete(
     config: Mapping[str, object], parameters: Mapping[str, Parameter], where: str
 ) -> None:
@@ -107,7 +113,7 @@ def count_shape(
         embedding_bytes=first,
         head_bytes=last,
         kv_bytes=kv_numbers(config) * ITEM_BYTES[contract],
-        tied=tied,
+        tied=tied and not _apart(config, contract),
         kinds=kinds,
         kind_of=kind_of,
     )
