@@ -23,7 +23,7 @@ Options:
   --state-dir DIR     where this machine's node keeps its identity
   --network NAME      nodes of another network name are not talked to
   --hosts N           demo: host processes (default 3)
-  --dtype D           demo: bf16 or fp32
+  --dtype D           demo: auto, fp32, bf16, int8 or int4
   --version, --help
 
 Inside, F1 lists the keys (`?` too, outside the prompt). Other commands: diffuse --help.

@@ -45,7 +45,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--state-dir")
     parser.add_argument("--network", default=DEFAULT_NETWORK)
     parser.add_argument("--hosts", type=int, choices=range(1, 17), default=3, metavar="1-16")
-    parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
+    parser.add_argument(
+        "--dtype", choices=["auto", "fp32", "bf16", "int8", "int4"], default="auto"
+    )
     return parser.parse_args(arguments)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.ask import print_timings, stream_answer
-from diffuse_core.cli.common import common, run_until_done, set_logging
+from diffuse_core.cli.common import chosen_contract, common, run_until_done, set_logging
 from diffuse_core.cli.terminal import Bar
 from diffuse_core.errors import UsageError
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--dtype",
-    type=click.Choice(["bf16", "fp32"]),
-    default="bf16",
+    type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
+    default="auto",
     show_default=True,
-    help="Compute contract of the hosts.",
+    help="How the hosts hold and compute weights; auto: bf16 where it is fast, else fp32.",
 )
 @click.option("--ask", metavar="TEXT", help="Ask this, print the answer, stop everything.")
 @click.option(
@@ -89,15 +89,18 @@ async def demo_network(
         DiffuseError: the model could not be had, or a process failed.
     """
     from diffuse_core.cli.demo_network import DemoNetwork, demo_shape
+    from diffuse_core.wiring import find_device
 
+    device = find_device("cpu", None)
+    contract = chosen_contract(dtype) or device.usual
     bar = Bar("getting the demo model")
     try:
-        shape = await asyncio.to_thread(demo_shape, bar.show, dtype)
+        shape = await asyncio.to_thread(demo_shape, bar.show, contract)
     finally:
         bar.close()
     running = DemoNetwork(hosts, network, _say, place)
     try:
-        await running.start(shape, dtype)
+        await running.start(shape, contract, device.threads)
         yield running
     finally:
         _say("stopping")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -22,7 +21,7 @@ from diffuse_core.wiring import model_store, observe, own_command
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from diffuse_core.domain.shapes import ModelShape
+    from diffuse_core.domain.shapes import Contract, ModelShape
     from diffuse_core.domain.view import NetworkView
 
 MIB = 2**20
@@ -83,8 +82,8 @@ class DemoNetwork:
         """The state directory of one of the processes: `sentinel`, `host-1`, ..."""
         return self._dir / name
 
-    async def start(self, shape: ModelShape, dtype: str) -> None:
-        """Start everything and wait until the model is servable.
+    async def start(self, shape: ModelShape, contract: Contract, cores: int) -> None:
+        """Start everything and wait until the model is servable; the hosts share `cores`.
 
         Raises:
             DiffuseError: a process ended, or the model did not get servable in time.
@@ -93,7 +92,7 @@ class DemoNetwork:
         await self._spawn("sentinel", "sentinel", "--listen", f"127.0.0.1:{_free_port()}")
         self.sentinel = await self._address("sentinel")
         self._report(f"sentinel listens on {self.sentinel}")
-        threads = max(1, (os.cpu_count() or 1) // 2)
+        threads = max(1, cores // self._hosts)
         for number in range(1, self._hosts + 1):
             await self._spawn(
                 f"host-{number}",
@@ -101,7 +100,9 @@ class DemoNetwork:
                 "--model",
                 DEMO_ALIAS,
                 "--dtype",
-                dtype,
+                contract,
+                "--device",
+                "cpu",
                 "--memory",
                 f"{self.cap // MIB}MiB",
                 "--bootstrap",
@@ -113,7 +114,7 @@ class DemoNetwork:
             )
         self._report(
             f"{self._hosts} hosts start; each may hold {self.cap // MIB} MiB of weights and KV "
-            f"cache; the whole needs {shape.needed_bytes(_whole(shape)) // MIB} MiB in {dtype}"
+            f"cache; the whole needs {shape.needed_bytes(_whole(shape)) // MIB} MiB in {contract}"
         )
         await self._until_servable()
 
@@ -225,11 +226,11 @@ def _progress(view: NetworkView, hosts: int) -> tuple[str, bool]:
     return text, model is not None and model.servable and ready == hosts
 
 
-def demo_shape(progress: Callable[[float], None], dtype: str) -> ModelShape:
+def demo_shape(progress: Callable[[float], None], contract: Contract) -> ModelShape:
     """Get the demo model if need be, and read its sizes. Blocks.
 
     Raises:
         ModelUnknown, Unreachable: it cannot be had; the message says why.
     """
     source = model_store().open(DEMO_ALIAS, progress)
-    return source.shape("fp32" if dtype == "fp32" else "bf16")
+    return source.shape(contract)

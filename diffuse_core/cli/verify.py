@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ from diffuse_core.cli.common import (
     threaded,
 )
 from diffuse_core.cli.terminal import Bar
-from diffuse_core.errors import UsageError
+from diffuse_core.errors import EXIT_INTERRUPTED, UsageError
 from diffuse_core.settings import parse_size
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ def verify(model: str, **given: Any) -> None:
     bar, opening = Bar("verifying"), Bar("getting the model")
     try:
         report = verify_model(model, options, bar.tell, opening.show)
+    except KeyboardInterrupt:
+        bar.close()
+        # At once: there is nothing to put away, and torch takes its time to end in order.
+        os._exit(EXIT_INTERRUPTED)
     finally:
         opening.close()
         bar.close()
