@@ -165,8 +165,8 @@ def windows(shape: ModelShape, capacity: int) -> list[Slice]:
         if end - start < 2:
             raise UsageError(
                 f"layers {start}:{start + 2} need "
-                f"{shape.weight_bytes(Slice(start, start + 2)) / 2**20:.0f} MiB, and "
-                f"{capacity / 2**20:.0f} MiB may be taken: free memory, or choose another --dtype"
+                f"{shape.weight_bytes(Slice(start, start + 2)) / 2**20:.1f} MiB, and "
+                f"{capacity / 2**20:.1f} MiB may be taken: free memory, or choose another --dtype"
             )
         found.append(Slice(start, end))
         start = end - 1

@@ -39,6 +39,14 @@ ASK = ["query", "--model", "m", "--prompt", "hi"]
         (["demo", "--bootstrap", "127.0.0.1:1"], "network of its own"),
         (["demo", "--ask", " "], "empty"),
         (["plan", "--model", "demo", "--memory", "lots"], "150MiB"),
+        (["plan", "--model", "demo", "--dtype", "int2"], "--dtype"),
+        (["plan", "--model", "demo", "--device", "tpu"], "--device"),
+        (["verify"], "MODEL"),
+        (["verify", "demo", "--tokens", "0"], "tokens"),
+        (["verify", "demo", "--threads", "0"], "threads"),
+        (["verify", "demo", "--memory", "lots"], "150MiB"),
+        (["verify", "demo", "--against-library"], "--dtype fp32"),
+        (["verify", "demo", "--against-library", "--dtype", "bf16"], "--dtype fp32"),
     ],
 )
 def test_what_cannot_work_is_refused_as_usage(
@@ -51,7 +59,8 @@ def test_what_cannot_work_is_refused_as_usage(
 
 
 @pytest.mark.parametrize(
-    "command", ["query", "chat", "host", "sentinel", "node", "models", "status", "plan", "demo"]
+    "command",
+    ["query", "chat", "host", "sentinel", "node", "models", "status", "plan", "demo", "verify"],
 )
 def test_help_is_printed_as_it_was_written(
     command: str, capsys: pytest.CaptureFixture[str]
