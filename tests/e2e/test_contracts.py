@@ -33,16 +33,18 @@ def test_hosts_of_4_bits_answer_right_and_others_join_them(
                 while not processes.models("--all"):
                     pass
         servable = processes.until_servable(hosts=2)
-        answer = processes.query(servable["id"], "What is the capital of France?")
-        assert "Paris" in answer["text"]
+        answer = processes.query(servable["id"], "What is the capital of Germany?")
+        assert "Berlin" in answer["text"]
         for number in range(2):
             assert "computes with 1 thread in int4 on cpu" in processes.log(f"host-{number}")
         done = processes.command(
             "plan", "--bootstrap", processes.sentinel, "--model", servable["id"], "--json"
         )
         assert done.returncode == 0, done.stderr
-        layers = json.loads(done.stdout)["bytes"]["weights"] / 15
-        assert layers < 3 * 2**20
+        planned = json.loads(done.stdout)
+        start, end = planned["slice"]
+        # A layer of the demo model takes 2.1 MiB in 4 bits, 6.8 in bf16.
+        assert planned["bytes"]["weights"] < 3 * 2**20 * (end - start)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int4"])
