@@ -113,24 +113,28 @@ def common(function: F) -> F:
     return placed(logged(function))
 
 
-computing = adding(
-    click.option(
+DTYPES = ("auto", "fp32", "bf16", "int8", "int4")
+
+
+def dtyped(auto: str) -> Callable[[F], F]:
+    """The option of how to hold and compute weights; `auto` says what that means here."""
+    return click.option(
         "--dtype",
-        type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
+        type=click.Choice(DTYPES),
         default="auto",
         show_default=True,
-        help="How to hold and compute weights. auto: as the network does with this model, else "
-        "bf16 where it is fast, else fp32. int8 and int4 save memory, on a CPU.",
-    ),
-    click.option(
-        "--device",
-        type=click.Choice(["auto", "cpu", "cuda", "mps"]),
-        default="auto",
-        show_default=True,
-        help="What to compute on. auto: a GPU that torch can use, else the CPU.",
-    ),
+        help=f"How to hold and compute weights. auto: {auto}. int8 and int4 save memory, on a "
+        "CPU, and change what is said a little.",
+    )
+
+
+device = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda", "mps"]),
+    default="auto",
+    show_default=True,
+    help="What to compute on. auto: a GPU that torch can use, else the CPU.",
 )
-"""Options of how to compute."""
 
 holding = adding(
     click.option(
@@ -140,14 +144,16 @@ holding = adding(
         "Default: most of what is free, on the GPU when that computes.",
     ),
     click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold."),
-    computing,
+    dtyped("as the network does with this model, else bf16 where that is fast, else fp32"),
+    device,
 )
 """Options of how much of a model to hold, and how to compute it."""
 
 threaded = click.option(
     "--threads",
     type=click.IntRange(1, 1024),
-    help="Compute threads; default as many as there are physical cores to use.",
+    help="Compute threads; default as many as there are physical cores to use. Fewer are "
+    "faster where other programs keep cores busy.",
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.ask import print_timings, stream_answer
-from diffuse_core.cli.common import chosen_contract, common, run_until_done, set_logging
+from diffuse_core.cli.common import chosen_contract, common, dtyped, run_until_done, set_logging
 from diffuse_core.cli.terminal import Bar
 from diffuse_core.errors import UsageError
 
@@ -27,13 +27,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Host processes, each too small for the whole model.",
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(["auto", "fp32", "bf16", "int8", "int4"]),
-    default="auto",
-    show_default=True,
-    help="How the hosts hold and compute weights; auto: bf16 where it is fast, else fp32.",
-)
+@dtyped("bf16 where that is fast, else fp32")
 @click.option("--ask", metavar="TEXT", help="Ask this, print the answer, stop everything.")
 @click.option(
     "--max-tokens",

@@ -11,7 +11,8 @@ from diffuse_core.cli.common import (
     chosen_contract,
     chosen_device,
     common,
-    computing,
+    device,
+    dtyped,
     print_json,
     set_logging,
     table,
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Tokens to generate from each prompt.",
 )
-@computing
+@dtyped("bf16 where that is fast, else fp32")
+@device
 @threaded
 @click.option(
     "--memory",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -241,13 +240,11 @@ async def test_without_a_cap_a_host_offers_the_memory_of_its_device(cluster: Clu
     assert seen.capacity == int(2**20 * MEMORY_SHARE)
 
 
-async def test_a_host_says_what_it_computes_with(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_host_says_what_it_computes_with(cluster: Cluster) -> None:
     cluster.device = replace(cluster.device, threads=3)
-    with caplog.at_level(logging.INFO):
-        await cluster.host()
-    assert "computes with 3 threads in fp32 on cpu" in caplog.text
+    host = await cluster.host()
+    told = [event.text for event in host.node.events]
+    assert "computes with 3 threads in fp32 on cpu" in told
 
 
 async def test_load_is_reported(cluster: Cluster, tiny: TinyModel) -> None:

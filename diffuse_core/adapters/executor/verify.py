@@ -15,7 +15,7 @@ from diffuse_core.adapters.executor.loader import load_engine
 from diffuse_core.adapters.executor.script import Chain, greedy, script
 from diffuse_core.domain.shapes import HIDDEN_TYPE
 from diffuse_core.domain.slices import Slice
-from diffuse_core.errors import ModelUnusable, Refused
+from diffuse_core.errors import ModelUnusable, Refused, UsageError
 from diffuse_core.services.verification import (
     Outcome,
     Report,
@@ -84,9 +84,15 @@ class Verification:
 
         Raises:
             ModelUnusable: the model cannot be read or gives numbers that are not finite.
-            UsageError: not even two layers fit; the contract is not computed for the model.
+            UsageError: not even two layers fit, or not the whole where the library's is wanted;
+                the contract is not computed for the model.
         """
         fits = self._shape.weight_bytes(self._whole) <= capacity
+        if against_library and not fits:
+            raise UsageError(
+                "the model does not fit whole into what may be taken, which --against-library "
+                "needs; leave it out, or free memory"
+            )
         try:
             said = self._in_memory(against_library) if fits else self._windowed(capacity)
         except Refused as refusal:

@@ -13,7 +13,7 @@ from diffuse_core.adapters.executor.script import script, uneven
 from diffuse_core.adapters.executor.verify import Verification
 from diffuse_core.adapters.models.directory_source import DirectorySource
 from diffuse_core.domain.slices import Slice
-from diffuse_core.errors import ModelUnusable
+from diffuse_core.errors import ModelUnusable, UsageError
 from diffuse_core.services.devices import Device
 from diffuse_core.services.verification import Prompt, cuts, loaded_cuts
 from tests.adapters.executor.tiny import tiny_model
@@ -193,6 +193,8 @@ def test_a_model_that_does_not_fit_is_verified_in_windows(
     assert max(len(part) for part in loads) < LAYERS
     assert {outcome.parts[0].end for outcome in report.outcomes} == set(range(1, LAYERS))
     assert report.said == ()
+    with pytest.raises(UsageError, match="does not fit whole"):
+        verified(source, capacity=sizes.weight_bytes(Slice(0, LAYERS)) - 1, library=True)
 
 
 def test_windows_find_what_differs(saved: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
