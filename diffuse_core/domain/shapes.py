@@ -46,25 +46,39 @@ ITEM_BYTES: dict[Contract, int] = {
 def matrix_bits(contract: Contract, stored: int, columns: int) -> Literal[4, 8, 16, 32]:
     """In how many bits a layer's matrix is held that its file stores in `stored` bits.
 
-    4 bits are taken over from a file that has them, or made from full precision; what has codes
-    of another size is held in 8, for estimating codes anew from codes loses answers.
+    4 bits are taken over from a file that has them, also under int8, or made from full
+    precision; what has codes of another size is held in 8: estimating codes anew from codes
+    loses answers. Rows that are no whole groups are held in bf16.
     """
     if contract == "fp32":
         return 32
-    if contract == "bf16":
+    if contract == "bf16" or columns % GROUP:
         return 16
-    fits = columns % GROUP == 0 and stored in (4, 16, 32)
-    return 4 if contract == "int4" and fits else 8
+    return 4 if stored == 4 or (contract == "int4" and stored >= 16) else 8
+
+
+def end_bits(contract: Contract, columns: int) -> Literal[8, 16, 32]:
+    """In how many bits the embedding and the head are held: never less than 8."""
+    bits = matrix_bits(contract, 8, columns)
+    return 8 if bits == 4 else bits
 
 
 def matrix_bytes(bits: Literal[4, 8, 16, 32], rows: int, columns: int) -> int:
-    """Bytes of a matrix held in `bits`: 8 has a scale a row, 4 a scale and a minimum a GROUP."""
+    """Bytes of a matrix held in `bits`.
+
+    4-bit codes have a scale and an offset of 2 bytes each for every GROUP of a row; 8-bit codes
+    are two of 4 bits, with twice as many.
+    """
     numbers = rows * columns
-    if bits == 8:
-        return numbers + 2 * rows
-    if bits == 4:
-        return numbers // 2 + 4 * (numbers // GROUP)
+    if bits in (4, 8):
+        return (numbers // 2 + 4 * (numbers // GROUP)) * (bits // 4)
     return numbers * bits // 8
+
+
+def table_bytes(bits: Literal[8, 16, 32], rows: int, columns: int) -> int:
+    """Bytes of an embedding held in `bits`: 8 has a scale of 2 bytes for every GROUP."""
+    numbers = rows * columns
+    return numbers + 2 * (numbers // GROUP) if bits == 8 else numbers * bits // 8
 
 
 class ModelShape(msgspec.Struct, frozen=True):

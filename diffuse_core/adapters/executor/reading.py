@@ -75,15 +75,16 @@ def _read(
         block = block.view(1) if block.dim() == 0 else block
         end = at + block.shape[0]
         if block.shape[1:] != rows.shape[1:] or end > rows.shape[0]:
-            raise _broken(name)
+            raise broken(name)
         rows[at:end].copy_(block)
         at = end
     if at != rows.shape[0]:
-        raise _broken(name)
+        raise broken(name)
     return tensor
 
 
-def _broken(name: str) -> ModelUnusable:
+def broken(name: str) -> ModelUnusable:
+    """What is raised when a file gives other rows than its header said."""
     return ModelUnusable(
         f"tensor {name} was not read in its own shape; its files changed: download it again"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from diffuse_core.adapters.models.kv_width import kv_numbers
 from diffuse_core.adapters.models.model_config import sizes_of
@@ -11,14 +11,16 @@ from diffuse_core.domain.shapes import (
     ITEM_BYTES,
     Contract,
     ModelShape,
+    end_bits,
     kinds_of_layers,
     matrix_bits,
     matrix_bytes,
+    table_bytes,
 )
 from diffuse_core.errors import ModelUnusable, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from diffuse_core.adapters.models.parameter import Parameter
 
@@ -32,19 +34,16 @@ def check_contract(config: Mapping[str, object], contract: Contract) -> None:
     Raises:
         UsageError: integer weights of another architecture than LEAN.
     """
-    if contract in ("fp32", "bf16"):
-        return
-    if config["model_type"] not in LEAN or config.get("hidden_act", "silu") != "silu":
+    if contract in ("int8", "int4") and not _lean(config):
         raise UsageError(
             f"{contract} is computed for {', '.join(LEAN)} only, and this model is of the "
             f"architecture {config['model_type']}; use --dtype bf16 (or fp32)"
         )
 
 
-def _apart(config: Mapping[str, object], contract: Contract) -> bool:
-    """Whether a tied head is held beside the embedding, laid out anew to be multiplied fast."""
-    silu = config.get("hidden_act", "silu") == "silu"
-    return contract in ("fp32", "bf16") and config["model_type"] in LEAN and silu
+def _lean(config: Mapping[str, object]) -> bool:
+    """Whether the lean engine computes it, which lays a tied head out apart to be multiplied."""
+    return config["model_type"] in LEAN and config.get("hidden_act", "silu") == "silu"
 
 
 def check_complete(
@@ -97,12 +96,12 @@ def count_shape(
         if layer is not None:
             per_layer[layer] += _inside(parameter, contract)
         elif parameter.name in layout.first_names:
-            first += _outside(parameter, contract)
+            first += _outside(parameter, contract, table_bytes)
         else:
-            last += _outside(parameter, contract)
+            last += _outside(parameter, contract, matrix_bytes)
     tied = HEAD not in parameters
     if tied:
-        last += _outside(parameters[layout.embedding_name], contract)
+        last += _outside(parameters[layout.embedding_name], contract, matrix_bytes)
     kinds, kind_of = kinds_of_layers(per_layer)
     return ModelShape(
         layers=sizes.layers,
@@ -113,7 +112,7 @@ def count_shape(
         embedding_bytes=first,
         head_bytes=last,
         kv_bytes=kv_numbers(config) * ITEM_BYTES[contract],
-        tied=tied and not _apart(config, contract),
+        tied=tied and not _lean(config),
         kinds=kinds,
         kind_of=kind_of,
     )
@@ -127,8 +126,11 @@ def _inside(parameter: Parameter, contract: Contract) -> int:
     return matrix_bytes(matrix_bits(contract, parameter.bits, columns), rows, columns)
 
 
-def _outside(parameter: Parameter, contract: Contract) -> int:
-    """Bytes that a parameter of the embedding or the head takes: never less than 8 bits."""
-    if len(parameter.shape) != 2 or contract in ("fp32", "bf16"):
+def _outside(
+    parameter: Parameter, contract: Contract, count: Callable[[Literal[8, 16, 32], int, int], int]
+) -> int:
+    """Bytes that a parameter of the embedding or the head takes."""
+    if len(parameter.shape) != 2:
         return parameter.numbers * ITEM_BYTES[contract]
-    return matrix_bytes(8, *parameter.shape)
+    rows, columns = parameter.shape
+    return count(end_bits(contract, columns), rows, columns)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from diffuse_core.adapters.executor.lean.attention import Seat, Seating
 from diffuse_core.adapters.executor.lean.kv import LeanCache
-from diffuse_core.adapters.executor.lean.matrices import Int8Matrix
+from diffuse_core.adapters.executor.lean.matrices import CodedTable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -40,17 +40,14 @@ class Rotary:
 class Ends:
     """What the first and the last layer's holders have besides layers."""
 
-    table: torch.Tensor | Int8Matrix | None = None
+    table: torch.Tensor | CodedTable | None = None
     norm: Norm | None = None
     head: Matrix | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of it; a head that is the table counts once."""
-        unique = {
-            id(one): one.nbytes for one in (self.table, self.norm, self.head) if one is not None
-        }
-        return sum(unique.values())
+        """Bytes of all of it."""
+        return sum(one.nbytes for one in (self.table, self.norm, self.head) if one is not None)
 
 
 class LeanEngine:
@@ -128,7 +125,7 @@ class LeanEngine:
         if part.start > 0:
             return joined
         table = self._ends.table
-        if isinstance(table, Int8Matrix):
+        if isinstance(table, CodedTable):
             return table.rows_of(joined)
         if table is None:
             raise RuntimeError("a part from layer 0 on needs the embedding")

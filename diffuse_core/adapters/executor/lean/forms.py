@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn import functional
 
 from diffuse_core.adapters.executor.lean.matrices import (
+    CodedTable,
     Int4Matrix,
     Int8Matrix,
     Matrix,
@@ -16,8 +18,9 @@ from diffuse_core.adapters.executor.lean.matrices import (
     can_pack,
     stacked,
 )
+from diffuse_core.adapters.executor.reading import broken
 from diffuse_core.adapters.executor.tensors import DTYPES, view_stored
-from diffuse_core.domain.shapes import GROUP, HIDDEN_TYPE, matrix_bits
+from diffuse_core.domain.shapes import GROUP, HIDDEN_TYPE, end_bits, matrix_bits
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
@@ -35,7 +38,9 @@ _CODE_MIDDLE = 8
 """The 4-bit kernel's numbers count from this code on."""
 _INT8_MAX = 127
 _TINY = 1e-12
-_INT4_ROWS = 16
+_SAME = 1e-3
+"""Of a step: a number that is so near to a code is that code."""
+_KERNEL_ROWS = 16
 """The 4-bit kernel takes matrices of multiples of so many rows."""
 
 
@@ -63,7 +68,8 @@ class Forms:
 
     def vector(self, piece: Piece) -> torch.Tensor:
         """A norm or a bias, in the type of the hidden states."""
-        blocks = [view_stored(raw).to(self.dtype) for raw in self._source.pieces(piece.name)]
+        stream = ((view_stored(raw).to(self.dtype),) for raw in self._source.pieces(piece.name))
+        blocks = [block for (block,) in self._complete(stream, piece.name)]
         return interleaved(torch.cat(blocks), piece.interleave).to(self._device)
 
     def matrix(self, pieces: Sequence[Piece], biases: Sequence[Piece] = ()) -> Matrix:
@@ -91,13 +97,30 @@ class Forms:
         for (block,) in self._numbers([Piece(name)], self.dtype):
             table[at : at + block.shape[0]] = block
             at += block.shape[0]
-        _complete([Piece(name)], at, table.shape[0])
         return table
 
-    def coded(self, name: str) -> Int8Matrix:
-        """An embedding or a head in 8 bits."""
+    def coded_table(self, name: str) -> CodedTable:
+        """An embedding in 8 bits."""
         rows, columns = self._shape(name)
-        return self._int8([Piece(name)], rows, columns, None)
+        codes = torch.empty((rows, columns), dtype=torch.int8)
+        scales = torch.empty((rows, columns // GROUP), dtype=torch.bfloat16)
+        at = 0
+        for (block,) in self._numbers([Piece(name)], torch.float32):
+            end = at + block.shape[0]
+            codes[at:end], scales[at:end] = coded(block)
+            at = end
+        return CodedTable(codes, scales)
+
+    def head(self, name: str) -> Matrix:
+        """A head: in 8 bits where layers have integers."""
+        bits = end_bits(self._contract, self._shape(name)[1])
+        return stacked(self._same([Piece(name)], bits, self._shape(name)[0], None))
+
+    def embedding(self, name: str) -> torch.Tensor | CodedTable:
+        """An embedding: in 8 bits where layers have integers."""
+        if end_bits(self._contract, self._shape(name)[1]) == 8:
+            return self.coded_table(name)
+        return self.table(name)
 
     def _bits(self, name: str) -> int:
         return matrix_bits(self._contract, self._source.bits_of(name), self._shape(name)[1])
@@ -112,14 +135,12 @@ class Forms:
         self, pieces: Sequence[Piece], bits: int, rows: int, bias: torch.Tensor | None
     ) -> list[Matrix]:
         columns = self._shape(pieces[0].name)[1]
-        if bits == 4 and rows % _INT4_ROWS == 0:
-            return [self._int4(pieces, rows, columns, bias)]
         if bits in (4, 8):
-            return [self._int8(pieces, rows, columns, bias)]
-        return self._dense(pieces, rows, columns, bias)
+            return [self._coded(pieces, bits, rows, columns, bias)]
+        return self._dense(pieces, columns, bias)
 
     def _dense(
-        self, pieces: Sequence[Piece], rows: int, columns: int, bias: torch.Tensor | None
+        self, pieces: Sequence[Piece], columns: int, bias: torch.Tensor | None
     ) -> list[Matrix]:
         form = PackedMatrix if self._pack else PlainMatrix
         size = _whole_blocks(BLOCK_BYTES // (columns * self.dtype.itemsize))
@@ -130,40 +151,42 @@ class Forms:
             own = None if bias is None else bias[at:end].clone()
             parts.append(form(block.to(self._device), own))
             at = end
-        _complete(pieces, at, rows)
         return parts
 
-    def _int8(
-        self, pieces: Sequence[Piece], rows: int, columns: int, bias: torch.Tensor | None
-    ) -> Int8Matrix:
-        codes = torch.empty((rows, columns), dtype=torch.int8)
-        scales = torch.empty(rows, dtype=torch.bfloat16)
+    def _coded(
+        self,
+        pieces: Sequence[Piece],
+        bits: int,
+        rows: int,
+        columns: int,
+        bias: torch.Tensor | None,
+    ) -> Matrix:
+        form = Int4Matrix if bits == 4 else Int8Matrix
+        width = form.repeats * columns
+        padded = -(-rows // _KERNEL_ROWS) * _KERNEL_ROWS
+        packed = torch.empty((padded, width // 2), dtype=torch.uint8)
+        scales = torch.zeros((width // GROUP, padded, 2), dtype=torch.bfloat16)
+        stream = self._codes(pieces) if bits == 4 else self._halves(pieces)
         at = 0
-        for (block,) in self._numbers(pieces, torch.float32):
-            end = at + block.shape[0]
-            scale = block.abs().amax(1).div_(_INT8_MAX).clamp_(min=_TINY).to(torch.bfloat16)
-            scales[at:end] = scale
-            block.div_(scale.to(torch.float32).unsqueeze(1))
-            codes[at:end] = block.round_().clamp_(-_INT8_MAX, _INT8_MAX)
-            at = end
-        _complete(pieces, at, rows)
-        return Int8Matrix(codes, scales, bias)
-
-    def _int4(
-        self, pieces: Sequence[Piece], rows: int, columns: int, bias: torch.Tensor | None
-    ) -> Int4Matrix:
-        packed = torch.empty((rows, columns // 2), dtype=torch.uint8)
-        scales = torch.empty((columns // GROUP, rows, 2), dtype=torch.bfloat16)
-        size = _whole_blocks(BLOCK_BYTES // (4 * columns))
-        at = 0
-        for codes, scale, minimum in regrouped(self._codes(pieces), size):
+        for codes, scale, offset in regrouped(stream, _whole_blocks(BLOCK_BYTES // (4 * width))):
             end = at + codes.shape[0]
-            packed[at:end] = torch._convert_weight_to_int4pack_for_cpu(codes.to(torch.int32), 1)
+            whole = -(-end // _KERNEL_ROWS) * _KERNEL_ROWS
+            whole_codes = functional.pad(codes.to(torch.int32), (0, 0, 0, whole - end))
+            packed[at:whole] = torch._convert_weight_to_int4pack_for_cpu(whole_codes, 1)
             scales[:, at:end, 0] = scale.t()
-            scales[:, at:end, 1] = (minimum + _CODE_MIDDLE * scale).t()
+            scales[:, at:end, 1] = offset.t()
             at = end
-        _complete(pieces, at, rows)
-        return Int4Matrix(packed, scales, bias)
+        return form(packed, scales, rows, bias)
+
+    def _halves(self, pieces: Sequence[Piece]) -> Iterator[tuple[torch.Tensor, ...]]:
+        """8-bit codes as two of 4 bits, upper before lower, with the kernel's offsets."""
+        for (block,) in self._numbers(pieces, torch.float32):
+            codes, scale = coded(block)
+            numbers = codes.to(torch.int32)
+            both = torch.cat(((numbers >> 4) + _CODE_MIDDLE, numbers & _CODE_TOP), 1)
+            scale = scale.to(torch.float32)
+            offsets = torch.cat((torch.zeros_like(scale), _CODE_MIDDLE * scale), 1)
+            yield both.to(torch.uint8), torch.cat((16 * scale, scale), 1), offsets
 
     def _numbers(
         self, pieces: Sequence[Piece], dtype: torch.dtype
@@ -172,19 +195,49 @@ class Forms:
             stream = (
                 (view_stored(raw).to(dtype, copy=True),) for raw in self._source.pieces(piece.name)
             )
-            yield from _in_order(stream, piece.interleave)
+            yield from _in_order(self._complete(stream, piece.name), piece.interleave)
 
     def _codes(self, pieces: Sequence[Piece]) -> Iterator[tuple[torch.Tensor, ...]]:
         for piece in pieces:
             own = self._source.codes(piece.name)
+            stream: Iterator[tuple[torch.Tensor, ...]]
             if own is None:
-                stream = (
-                    estimated(block)
-                    for (block,) in self._numbers([Piece(piece.name)], torch.float32)
-                )
+                numbers = self._numbers([Piece(piece.name)], torch.float32)
+                stream = (estimated(block) for (block,) in numbers)
             else:
-                stream = (_unwrapped(rows) for rows in own)
-            yield from _in_order(stream, piece.interleave)
+                stream = self._complete((_unwrapped(rows) for rows in own), piece.name)
+            for codes, scale, minimum in _in_order(stream, piece.interleave):
+                yield codes, scale, minimum + _CODE_MIDDLE * scale
+
+    def _complete(
+        self, stream: Iterator[tuple[torch.Tensor, ...]], name: str
+    ) -> Iterator[tuple[torch.Tensor, ...]]:
+        """The same blocks, which must be the tensor's rows, all of them and no more."""
+        shape = self._source.shape_of(name)
+        rows = 0
+        for block in stream:
+            rows += block[0].shape[0]
+            if shape is None or tuple(block[0].shape[1:]) != shape[1:] or rows > shape[0]:
+                raise broken(name)
+            yield block
+        if shape is None or rows != shape[0]:
+            raise broken(name)
+
+
+def coded(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """int8 codes (n, columns) and bf16 scales (n, groups) of fp32 rows (n, columns).
+
+    Where a group's numbers are codes already (the largest is 127 in files of 8 bits), those are
+    taken over; elsewhere the numbers are rounded to the scale as it will be held.
+    """
+    groups = rows.view(rows.shape[0], -1, GROUP)
+    exact = groups.abs().amax(2, keepdim=True).div_(_INT8_MAX).clamp_(min=_TINY)
+    held = exact.to(torch.bfloat16)
+    own = (groups / exact).round_()
+    taken = (own * exact - groups).abs().amax(2, keepdim=True) <= exact * _SAME
+    made = (groups / held.to(torch.float32)).round_().clamp_(-_INT8_MAX, _INT8_MAX)
+    codes = torch.where(taken, own, made)
+    return codes.to(torch.int8).view(rows.shape), held.squeeze(2)
 
 
 def estimated(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -267,11 +320,3 @@ def _over(data: bytes | bytearray | memoryview, dtype: torch.dtype) -> torch.Ten
 
 def _whole_blocks(rows: int) -> int:
     return max(_BLOCK_ROWS, rows - rows % _BLOCK_ROWS)
-
-
-def _complete(pieces: Sequence[Piece], found: int, wanted: int) -> None:
-    if found != wanted:
-        raise ModelUnusable(
-            f"tensor {pieces[0].name} was not read in its own shape; its files changed: "
-            "download it again"
-        )

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from diffuse_core.adapters.executor.lean.matrices import Stack
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
     from diffuse_core.adapters.executor.lean.matrices import Matrix
 
@@ -25,13 +27,18 @@ def proven_alone(matrices: Iterable[Matrix], dtype: torch.dtype, device: str = "
     rows. Where even 16 rows are not enough, 16 is used and said in the log.
     """
     needed = 1
-    seen: set[tuple[type, int, int]] = set()
+    seen: set[Hashable] = set()
     for matrix in matrices:
-        mark = (type(matrix), matrix.rows, matrix.columns)
+        mark = _mark(matrix)
         if mark not in seen:
             seen.add(mark)
             needed = max(needed, _alone(matrix, dtype, device))
     return needed
+
+
+def _mark(matrix: Matrix) -> Hashable:
+    parts = matrix.parts if isinstance(matrix, Stack) else ()
+    return type(matrix), matrix.rows, matrix.columns, tuple(_mark(part) for part in parts)
 
 
 def _alone(matrix: Matrix, dtype: torch.dtype, device: str) -> int:

@@ -55,7 +55,7 @@ def lean_slice(
 
     with torch.inference_mode():
         reader = _Reader(source, family, Forms(source, contract, device))
-        ends = reader.ends(part, coded=contract in ("int8", "int4"), step=step)
+        ends = reader.ends(part, step)
         layers = []
         for number in range(part.start, part.end):
             layers.append(Layer(family, number, reader.layer(number)))
@@ -105,22 +105,19 @@ class _Reader:
         self._forms = forms
         self.dtype = forms.dtype
 
-    def ends(self, part: Slice, *, coded: bool, step: Callable[[], None]) -> Ends:
-        first, last = part.start == 0, part.end == self._family.layers
-        table: Any = None
-        head: Any = None
-        own_head = HEAD in self._names
-        if first:
-            table = self._forms.coded(EMBEDDING) if coded else self._forms.table(EMBEDDING)
+    def ends(self, part: Slice, step: Callable[[], None]) -> Ends:
+        """What the slice's ends hold beside layers.
+
+        A tied head is laid out apart from the embedding: one is multiplied, the other looked up.
+        """
+        table, head, norm = None, None, None
+        if part.start == 0:
+            table = self._forms.embedding(EMBEDDING)
             step()
-        if last:
-            if coded:
-                shared = first and not own_head
-                head = table if shared else self._forms.coded(HEAD if own_head else EMBEDDING)
-            else:
-                head = self._forms.matrix([Piece(HEAD if own_head else EMBEDDING)])
+        if part.end == self._family.layers:
+            head = self._forms.head(HEAD if HEAD in self._names else EMBEDDING)
+            norm = self._norm(NORM)
             step()
-        norm = self._norm(NORM) if last else None
         return Ends(table, norm, head)
 
     def layer(self, number: int) -> LayerWeights:
