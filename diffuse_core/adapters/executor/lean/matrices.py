@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-INT8_COLUMNS = 16
-"""The 8-bit kernel reads its rows so many numbers at a time, also beyond a row's end."""
-
-
 class Matrix(ABC):
     """A weight (rows, columns) with an optional bias: x (n, columns) → (n, rows)."""
 
