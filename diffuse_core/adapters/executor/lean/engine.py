@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from diffuse_core.adapters.executor.lean.attention import Seat, Seating
 from diffuse_core.adapters.executor.lean.kv import LeanCache
+from diffuse_core.adapters.executor.lean.logits import exact_logits
 from diffuse_core.adapters.executor.lean.matrices import CodedTable
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class LeanEngine:
         last = x[[seats[index].last - 1 for index in wanted]]
         if len(wanted) < self._alone:
             last = functional.pad(last, (0, 0, 0, self._alone - len(wanted)))
-        logits = head(norm(last)).to(torch.float32)
+        logits = exact_logits(head, norm(last))
         for row, index in enumerate(wanted):
             outcomes[index] = logits[row]
         return outcomes

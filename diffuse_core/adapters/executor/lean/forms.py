@@ -20,7 +20,7 @@ from diffuse_core.adapters.executor.lean.matrices import (
 )
 from diffuse_core.adapters.executor.reading import broken
 from diffuse_core.adapters.executor.tensors import DTYPES, view_stored
-from diffuse_core.domain.shapes import GROUP, HIDDEN_TYPE, end_bits, matrix_bits
+from diffuse_core.domain.shapes import GROUP, HIDDEN_TYPE, matrix_bits, table_bits
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
@@ -112,13 +112,12 @@ class Forms:
         return CodedTable(codes, scales)
 
     def head(self, name: str) -> Matrix:
-        """A head: in 8 bits where layers have integers."""
-        bits = end_bits(self._contract, self._shape(name)[1])
-        return stacked(self._same([Piece(name)], bits, self._shape(name)[0], None))
+        """A head: 16 bits even where layers have fewer."""
+        return stacked(self._dense([Piece(name)], self._shape(name)[1], None))
 
     def embedding(self, name: str) -> torch.Tensor | CodedTable:
         """An embedding: in 8 bits where layers have integers."""
-        if end_bits(self._contract, self._shape(name)[1]) == 8:
+        if table_bits(self._contract, self._shape(name)[1]) == 8:
             return self.coded_table(name)
         return self.table(name)
 
