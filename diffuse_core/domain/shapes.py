@@ -57,15 +57,10 @@ def matrix_bits(contract: Contract, stored: int, columns: int) -> Literal[4, 8, 
     return 4 if stored == 4 or (contract == "int4" and stored >= 16) else 8
 
 
-def table_bits(contract: Contract, columns: int) -> Literal[8, 16, 32]:
-    """In how many bits the embedding is held."""
+def end_bits(contract: Contract, columns: int) -> Literal[8, 16, 32]:
+    """In how many bits the embedding and the head are held: never less than 8."""
     bits = matrix_bits(contract, 8, columns)
     return 8 if bits == 4 else bits
-
-
-def head_bits(contract: Contract) -> Literal[16, 32]:
-    """In how many bits the head is held: the choice between two near words hangs on it."""
-    return 32 if contract == "fp32" else 16
 
 
 def matrix_bytes(bits: Literal[4, 8, 16, 32], rows: int, columns: int) -> int:

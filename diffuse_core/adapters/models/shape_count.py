@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from diffuse_core.adapters.models.kv_width import kv_numbers
 from diffuse_core.adapters.models.model_config import sizes_of
@@ -11,16 +11,16 @@ from diffuse_core.domain.shapes import (
     ITEM_BYTES,
     Contract,
     ModelShape,
+    end_bits,
     kinds_of_layers,
     matrix_bits,
     matrix_bytes,
-    table_bits,
     table_bytes,
 )
 from diffuse_core.errors import ModelUnusable, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from diffuse_core.adapters.models.parameter import Parameter
 
@@ -96,12 +96,12 @@ def count_shape(
         if layer is not None:
             per_layer[layer] += _inside(parameter, contract)
         elif parameter.name in layout.first_names:
-            first += _table(parameter, contract)
+            first += _outside(parameter, contract, table_bytes)
         else:
-            last += parameter.numbers * ITEM_BYTES[contract]
+            last += _outside(parameter, contract, matrix_bytes)
     tied = HEAD not in parameters
     if tied:
-        last += parameters[layout.embedding_name].numbers * ITEM_BYTES[contract]
+        last += _outside(parameters[layout.embedding_name], contract, matrix_bytes)
     kinds, kind_of = kinds_of_layers(per_layer)
     return ModelShape(
         layers=sizes.layers,
@@ -126,9 +126,11 @@ def _inside(parameter: Parameter, contract: Contract) -> int:
     return matrix_bytes(matrix_bits(contract, parameter.bits, columns), rows, columns)
 
 
-def _table(parameter: Parameter, contract: Contract) -> int:
-    """Bytes that a parameter of the embedding takes."""
+def _outside(
+    parameter: Parameter, contract: Contract, count: Callable[[Literal[8, 16, 32], int, int], int]
+) -> int:
+    """Bytes that a parameter of the embedding or the head takes."""
     if len(parameter.shape) != 2:
         return parameter.numbers * ITEM_BYTES[contract]
     rows, columns = parameter.shape
-    return table_bytes(table_bits(contract, columns), rows, columns)
+    return count(end_bits(contract, columns), rows, columns)

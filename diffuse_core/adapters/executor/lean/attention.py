@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.kv import LeanCache
 
 
+PRODUCT_ROWS = 16
+PRODUCT_BYTES = 32 * 2**20
+"""From so many rows on, while the scores take no more bytes, attention in bf16 is two products.
+
+torch's fused attention takes 7.3 ms for 128 rows over 2,048 positions of SmolLM2 where the
+products take 2.7; the distributions are as far from fp32's either way (mean KL 0.001).
+"""
+
+
 @dataclass
 class Seat:
     """Rows first:last of a pass are those of one cache, from its position `start` on."""
@@ -102,12 +111,17 @@ def _many(
     group = heads // shared
     # (kv_heads, group * rows, head_dim): each group's heads one after the other.
     grouped = query.view(rows, shared, group, width).permute(1, 2, 0, 3)
-    seen = table[:, : seat.end].unsqueeze(0)
-    mixed = functional.scaled_dot_product_attention(
-        grouped.reshape(1, shared, group * rows, width),
-        seen[:, :shared],
-        seen[:, shared:],
-        attn_mask=seat.mask(window, group, query),
-    )
+    grouped = grouped.reshape(shared, group * rows, width)
+    keys, values = table[:shared, : seat.end], table[shared:, : seat.end]
+    mask = seat.mask(window, group, query)
+    scores = shared * group * rows * seat.end * query.dtype.itemsize
+    if rows >= PRODUCT_ROWS and query.dtype == torch.bfloat16 and scores <= PRODUCT_BYTES:
+        start = mask.unsqueeze(0).expand(shared, -1, -1)
+        found = torch.baddbmm(start, grouped, keys.transpose(1, 2), alpha=width**-0.5)
+        mixed = torch.bmm(torch.softmax(found, -1), values)
+    else:
+        mixed = functional.scaled_dot_product_attention(
+            grouped.unsqueeze(0), keys.unsqueeze(0), values.unsqueeze(0), attn_mask=mask
+        )
     back = mixed.view(shared, group, rows, width).permute(2, 0, 1, 3)
     return back.reshape(rows, heads * width)

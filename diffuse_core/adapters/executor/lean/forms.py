@@ -20,7 +20,7 @@ from diffuse_core.adapters.executor.lean.matrices import (
 )
 from diffuse_core.adapters.executor.reading import broken
 from diffuse_core.adapters.executor.tensors import DTYPES, view_stored
-from diffuse_core.domain.shapes import GROUP, HIDDEN_TYPE, matrix_bits, table_bits
+from diffuse_core.domain.shapes import GROUP, HIDDEN_TYPE, end_bits, matrix_bits
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 8 * 2**20
 """Of a matrix laid out anew at a time: what loading takes beyond the matrix itself."""
 _BLOCK_ROWS = 64
-"""Rows that the 4-bit kernel's layout keeps together."""
+"""Rows that the 4-bit kernel's layout keeps together; matrices are filled up to whole blocks."""
 _CODE_TOP = 15
 _CODE_MIDDLE = 8
 """The 4-bit kernel's numbers count from this code on."""
@@ -40,8 +40,6 @@ _INT8_MAX = 127
 _TINY = 1e-12
 _SAME = 1e-3
 """Of a step: a number that is so near to a code is that code."""
-_KERNEL_ROWS = 16
-"""The 4-bit kernel takes matrices of multiples of so many rows."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +110,13 @@ class Forms:
         return CodedTable(codes, scales)
 
     def head(self, name: str) -> Matrix:
-        """A head: 16 bits even where layers have fewer."""
-        return stacked(self._dense([Piece(name)], self._shape(name)[1], None))
+        """A head: in 8 bits where layers have integers."""
+        rows, columns = self._shape(name)
+        return stacked(self._same([Piece(name)], end_bits(self._contract, columns), rows, None))
 
     def embedding(self, name: str) -> torch.Tensor | CodedTable:
         """An embedding: in 8 bits where layers have integers."""
-        if table_bits(self._contract, self._shape(name)[1]) == 8:
+        if end_bits(self._contract, self._shape(name)[1]) == 8:
             return self.coded_table(name)
         return self.table(name)
 
@@ -162,14 +161,14 @@ class Forms:
     ) -> Matrix:
         form = Int4Matrix if bits == 4 else Int8Matrix
         width = form.repeats * columns
-        padded = -(-rows // _KERNEL_ROWS) * _KERNEL_ROWS
+        padded = -(-rows // _BLOCK_ROWS) * _BLOCK_ROWS
         packed = torch.empty((padded, width // 2), dtype=torch.uint8)
         scales = torch.zeros((width // GROUP, padded, 2), dtype=torch.bfloat16)
         stream = self._codes(pieces) if bits == 4 else self._halves(pieces)
         at = 0
         for codes, scale, offset in regrouped(stream, _whole_blocks(BLOCK_BYTES // (4 * width))):
             end = at + codes.shape[0]
-            whole = -(-end // _KERNEL_ROWS) * _KERNEL_ROWS
+            whole = -(-end // _BLOCK_ROWS) * _BLOCK_ROWS
             whole_codes = functional.pad(codes.to(torch.int32), (0, 0, 0, whole - end))
             packed[at:whole] = torch._convert_weight_to_int4pack_for_cpu(whole_codes, 1)
             scales[:, at:end, 0] = scale.t()

@@ -14,6 +14,7 @@ packed forms also give a row the same bits whatever rows go with it, as long as 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -123,7 +124,7 @@ class CodedMatrix(Matrix):
     ) -> None:
         """`packed` (padded rows, codes / 2) as the kernel has it, `scales` (groups, rows, 2).
 
-        The kernel takes multiples of 16 rows; `rows` of them are the matrix's.
+        The kernel takes whole blocks of rows; `rows` of them are the matrix's.
         """
         size = packed.nbytes + scales.nbytes + _size(bias)
         super().__init__(rows, 2 * packed.shape[1] // self.repeats, size)
@@ -155,9 +156,43 @@ class Int8Matrix(CodedMatrix):
 
     repeats = 2
 
+    def rows_of(self, ids: torch.Tensor) -> torch.Tensor | None:
+        """Rows (n, columns) in fp32; None when the kernel's layout is not known."""
+        half = packed_half()
+        if half is None:
+            return None
+        blocks = self._packed.view(-1, self._packed.shape[1] * 2, half)
+        codes = blocks[ids // (2 * half), :, ids % half]
+        shifts = (ids % (2 * half) // half * 4).to(torch.uint8).unsqueeze(1)
+        numbers = ((codes >> shifts) & 15).to(torch.float32)
+        scales = self._scales[:, ids].to(torch.float32)
+        groups = numbers.view(len(ids), -1, GROUP)
+        scale, offset = scales[..., 0].t().unsqueeze(2), scales[..., 1].t().unsqueeze(2)
+        both = ((groups - 8) * scale + offset).view(len(ids), 2, -1)
+        return both.sum(1)
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""
         return super().__call__(torch.cat((x, x), 1))
+
+
+@lru_cache(maxsize=1)
+def packed_half() -> int | None:
+    """Half of the rows that the 4-bit kernel's layout keeps together, on this machine.
+
+    Of a block, byte [k, i] has the code of row i in its lower and of row i + half in its upper
+    bits. This is no promise of torch's: it is tried, and None when none of the known sizes fits.
+    """
+    rows, columns = 128, 32
+    numbers = torch.arange(rows * columns, dtype=torch.int32).view(rows, columns)
+    codes = (numbers * 7 + numbers // 16) % 16
+    packed = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
+    for half in (32, 16, 8):
+        blocks = packed.view(-1, columns, half)
+        both = torch.cat((blocks & 15, blocks >> 4), 2)
+        if torch.equal(both.transpose(1, 2).reshape(rows, columns).to(torch.int32), codes):
+            return half
+    return None
 
 
 class CodedTable:
