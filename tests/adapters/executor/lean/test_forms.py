@@ -157,9 +157,9 @@ def test_interleaving_is_by_head() -> None:
 
 
 def test_one_fused_matrix_of_4_and_8_bits_with_biases() -> None:
-    q, k = random_codes(32, 64, 1), random_codes(16, 64, 2)
-    v = torch.randn(16, 64)
-    biases = {name: torch.randn(rows) for name, rows in (("qb", 32), ("kb", 16), ("vb", 16))}
+    q, k = random_codes(96, 64, 1), random_codes(32, 64, 2)
+    v = torch.randn(64, 64)
+    biases = {name: torch.randn(rows) for name, rows in (("qb", 96), ("kb", 32), ("vb", 64))}
     source = TensorSource({"v": v, **biases}, {"q": q, "k": k}, bits={"v": 6})
     matrix = forms(source).matrix(
         [Piece("q"), Piece("k"), Piece("v")], [Piece("qb"), Piece("kb"), Piece("vb")]
@@ -172,8 +172,8 @@ def test_one_fused_matrix_of_4_and_8_bits_with_biases() -> None:
     eight = forms(TensorSource({"v": v}, bits={"v": 6})).matrix([Piece("v")])
     wanted = torch.cat([as_held(q), as_held(k), held(eight)])
     assert torch.equal(held(matrix), (wanted + bias.unsqueeze(1)).to(BF16))
-    weights = matrix_bytes(4, 48, 64) + matrix_bytes(8, 16, 64)
-    assert matrix.nbytes == weights + 2 * 64
+    weights = matrix_bytes(4, 128, 64) + matrix_bytes(8, 64, 64)
+    assert matrix.nbytes == weights + 2 * 192
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_one_fused_matrix_of_4_and_8_bits_with_biases() -> None:
 def test_what_is_held_is_what_is_reckoned_with(
     contract: Contract, stored: int, columns: int, bits: int
 ) -> None:
-    rows = 32
+    rows = 64
     assert matrix_bits(contract, stored, columns) == bits
     if stored == 4 and columns % GROUP == 0:
         source = TensorSource({}, {"w": random_codes(rows, columns)})
