@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_SESSIONS = 64
 
-PREFILL_ROWS = 128
+PREFILL_ROWS = 256
 """Into chunks of so many rows the first Stage cuts a prompt.
 
 The same on every Stage and under any load: where a prompt is cut may show in the last bits.

@@ -29,6 +29,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from diffuse_core.adapters.executor.loader import load_slice, set_threads
 from diffuse_core.adapters.executor.tensors import view_stored
+from diffuse_core.domain.session import PREFILL_ROWS
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import DiffuseError
 from diffuse_core.ports import StageStep
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from diffuse_core.ports import WeightSource
 
 SESSION = b"b" * 16
-CHUNK = 128
 MATRIX = ("linear", "pack_mm", "addmm", "matmul", "::mm", "bmm")
 ATTENTION = ("attention",)
 
@@ -75,8 +75,8 @@ class Ours:
         prompt = prompt_of(length, self.vocab)
         self.executor.open(SESSION, self.part, length + 8)
         started = time.perf_counter()
-        for at in range(0, length, CHUNK):
-            chunk = prompt[at : at + CHUNK]
+        for at in range(0, length, PREFILL_ROWS):
+            chunk = prompt[at : at + PREFILL_ROWS]
             self.step(chunk, at, want=at + len(chunk) == length)
         seconds = time.perf_counter() - started
         self.executor.close(SESSION)

@@ -97,7 +97,7 @@ class LeanEngine:
         return outcomes
 
     def bit_by_bit(self, rows: Rows) -> Generator[None, None, torch.Tensor | None]:
-        """Run the rows of one cache, pausing after each layer."""
+        """Run the rows of one cache, pausing twice a layer."""
         outcomes = yield from self._pass(rows.cache.part, [rows])
         return outcomes[0]
 
@@ -114,7 +114,9 @@ class LeanEngine:
         turns = self._rotary.turns(_positions(seats, x.shape[0]).to(self._device))
         for slot, number in enumerate(range(part.start, part.end)):
             layer = self._layers[number - self._held.start]
-            x = layer.run(x, turns, seating, slot)
+            x = layer.mix(x, turns, seating, slot)
+            yield
+            x = layer.feed(x)
             yield
         outcomes = self._outcomes(part, batch, seats, x)
         for seat in seats:

@@ -52,10 +52,10 @@ class Layer:
         self._rotary = family.rotary[number]
         self._window = family.windows[number]
 
-    def run(
+    def mix(
         self, x: torch.Tensor, turns: torch.Tensor, seating: Seating, slot: int
     ) -> torch.Tensor:
-        """Hidden states after the layer, whose KV is at `slot` of each cache.
+        """Hidden states after the attention, whose KV is at `slot` of each cache.
 
         Args:
             x: hidden states (n, width).
@@ -76,7 +76,11 @@ class Layer:
             torch.view_as_complex(pairs).mul_(turns)
         query = heads[:, : self._heads].to(x.dtype)
         mixed = attend(query, heads[:, self._heads :], seating, slot, self._window)
-        x = own.output.onto(mixed, x)
+        return own.output.onto(mixed, x)
+
+    def feed(self, x: torch.Tensor) -> torch.Tensor:
+        """Hidden states (n, width) after the feed-forward part, from those after the attention."""
+        own = self.weights
         h = own.feed_norm(x)
         return own.down.onto(own.up.times(h, own.gate.gate(h)), x)
 
