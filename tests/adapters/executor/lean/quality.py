@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
@@ -104,14 +104,37 @@ def quality(reference: torch.Tensor, other: torch.Tensor) -> Quality:
     )
 
 
-def measured(source: WeightSource, contracts: Sequence[Contract]) -> dict[Contract, Quality]:
-    """Each contract against fp32, over the texts."""
+class Uncoded:
+    """A source as if its numbers were stored in full: codes are then made here."""
+
+    def __init__(self, source: WeightSource) -> None:
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def bits_of(self, _name: str) -> int:
+        return 32
+
+    def codes(self, _name: str) -> None:
+        return None
+
+
+def measured(
+    source: WeightSource, contracts: Sequence[Contract], *, from_numbers: Sequence[Contract] = ()
+) -> dict[str, Quality]:
+    """Each contract against fp32, over the texts; some also with codes made from numbers."""
     texts = texts_as_ids(source)
     layers = source.config()["num_hidden_layers"]
     assert isinstance(layers, int)
     whole = Slice(0, layers)
     reference = decoded(whole_engine(source, "fp32"), texts, whole)
-    return {
-        contract: quality(reference, decoded(whole_engine(source, contract), texts, whole))
-        for contract in contracts
-    }
+
+    def one(weights: WeightSource, contract: Contract) -> Quality:
+        return quality(reference, decoded(whole_engine(weights, contract), texts, whole))
+
+    found = {str(contract): one(source, contract) for contract in contracts}
+    uncoded = cast("WeightSource", Uncoded(source))
+    for contract in from_numbers:
+        found[f"{contract} from numbers"] = one(uncoded, contract)
+    return found
