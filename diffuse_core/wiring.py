@@ -52,14 +52,8 @@ if TYPE_CHECKING:
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import (
-        DeviceKind,
-        Executor,
-        ModelStore,
-        Progress,
-        Tokenizer,
-        WeightSource,
-    )
+    from diffuse_core.model_ports import DeviceKind, Executor, ModelStore, Progress, WeightSource
+    from diffuse_core.ports import Tokenizer
     from diffuse_core.services.devices import Device
     from diffuse_core.services.verification import Report, Tell
 

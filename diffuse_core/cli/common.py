@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import DeviceKind
+    from diffuse_core.model_ports import DeviceKind
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")

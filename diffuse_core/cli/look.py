@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView, NodeView
     from diffuse_core.errors import ModelUnknown
-    from diffuse_core.ports import ModelSource
+    from diffuse_core.model_ports import ModelSource
     from diffuse_core.services.devices import Device
     from diffuse_core.services.observer import Observer
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import UsageError
-from diffuse_core.ports import DeviceKind
+from diffuse_core.model_ports import DeviceKind
 
 if TYPE_CHECKING:
     from diffuse_core.domain.shapes import Contract

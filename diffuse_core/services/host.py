@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.planner import Plan
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import (
+    from diffuse_core.model_ports import (
         Executor,
         ExecutorLoader,
         ModelSource,

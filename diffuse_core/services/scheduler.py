@@ -19,14 +19,8 @@ from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import (
-        Clock,
-        Executor,
-        LongPass,
-        SessionId,
-        StageResult,
-        StageStep,
-    )
+    from diffuse_core.model_ports import Executor, LongPass, SessionId, StageResult, StageStep
+    from diffuse_core.ports import Clock
     from diffuse_core.services.compute import ComputeThread
     from diffuse_core.services.meter import Meter
 

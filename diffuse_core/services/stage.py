@@ -32,7 +32,8 @@ from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from diffuse_core.domain.records import ModelRef
-    from diffuse_core.ports import Clock, Executor
+    from diffuse_core.model_ports import Executor
+    from diffuse_core.ports import Clock
     from diffuse_core.services.compute import ComputeThread
     from diffuse_core.services.links import Link, Links
 

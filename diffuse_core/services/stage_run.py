@@ -19,7 +19,7 @@ from diffuse_core.domain.messages import (
 from diffuse_core.domain.session import PREFILL_ROWS, StageSession
 from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
 from diffuse_core.errors import RefusalReason, Refused, Unreachable
-from diffuse_core.ports import StageResult, StageStep, Tensor
+from diffuse_core.model_ports import StageResult, StageStep, Tensor
 from diffuse_core.services.scheduler import Lane, Scheduler, rows_of
 
 if TYPE_CHECKING:

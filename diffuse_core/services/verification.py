@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diffuse_core.domain.shapes import Contract, ModelShape
-    from diffuse_core.ports import DeviceKind, Tokenizer
+    from diffuse_core.model_ports import DeviceKind
+    from diffuse_core.ports import Tokenizer
 
 SENTENCE = (
     "The ferry left the island at dawn, and the baker's daughter watched it from the wall with a "

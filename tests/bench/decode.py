@@ -32,14 +32,14 @@ from diffuse_core.adapters.executor.tensors import view_stored
 from diffuse_core.domain.session import PREFILL_ROWS
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import DiffuseError
-from diffuse_core.ports import StageStep
+from diffuse_core.model_ports import StageStep
 from diffuse_core.wiring import model_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from diffuse_core.adapters.executor.stage_executor import StageExecutor
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 SESSION = b"b" * 16
 MATRIX = ("linear", "pack_mm", "addmm", "matmul", "::mm", "bmm")

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import Executor, Tokenizer, Transport
+    from diffuse_core.model_ports import Executor
+    from diffuse_core.ports import Tokenizer, Transport
     from tests.services.tiny_model import TinyModel
 
 PLENTY = 2**30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_core.ports import StageStep
+from diffuse_core.model_ports import StageStep
 from diffuse_core.services.compute import ComputeThread
 from diffuse_core.services.meter import Meter
 from diffuse_core.services.scheduler import Lane, Scheduler

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
-from diffuse_core.ports import StageResult
+from diffuse_core.model_ports import StageResult
 from diffuse_core.services.scheduler import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from diffuse_core.ports import StageStep
+    from diffuse_core.model_ports import StageStep
 
 WHOLE = Slice(0, 4)
 PATIENCE_S = 10.0
@@ -60,7 +60,7 @@ class Hold:
 
 
 class ScriptedExecutor:
-    """Implements ports.Executor. A short pass takes `short_s`, a long one `bits` bits."""
+    """Implements model_ports.Executor. A short pass takes `short_s`, a long one `bits` bits."""
 
     def __init__(self, clock: FakeClock, *, short_s: float = 0.01, bits: int = 1) -> None:
         self.slice = WHOLE

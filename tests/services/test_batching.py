@@ -15,7 +15,7 @@ from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.session import PREFILL_ROWS, WINDOW_ROWS
 from diffuse_core.domain.view import GenerateRequest, TextDelta
 from diffuse_core.errors import Refused, StagesLost
-from diffuse_core.ports import Tensor
+from diffuse_core.model_ports import Tensor
 from diffuse_core.services.scheduler import SHORT_ROWS, rows_of
 from tests.services.cluster import Cluster
 from tests.services.tiny_model import make_tiny_model, words
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import LongPass, StageResult, StageStep
+    from diffuse_core.model_ports import LongPass, StageResult, StageStep
     from diffuse_core.services.client import ClientService
     from tests.services.tiny_model import TinyModel
 

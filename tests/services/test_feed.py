@@ -25,7 +25,7 @@ from tests.services.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from diffuse_core.ports import StageResult, StageStep
+    from diffuse_core.model_ports import StageResult, StageStep
     from diffuse_core.services.links import Link
     from tests.services.cluster import Cluster, Host
     from tests.services.tiny_model import TinyModel

@@ -14,7 +14,7 @@ from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest, RouteChosen, TextDelta
 from diffuse_core.errors import UsageError
-from diffuse_core.ports import StageStep
+from diffuse_core.model_ports import StageStep
 from diffuse_core.services import run, stage_run
 from tests.services.tiny_model import BEGIN, CONTEXT, END, LAYERS, ids, words
 

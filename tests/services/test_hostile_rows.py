@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from diffuse_core.errors import Refused
-    from diffuse_core.ports import StageResult, StageStep
+    from diffuse_core.model_ports import StageResult, StageStep
     from tests.services.cluster import Cluster
 
 

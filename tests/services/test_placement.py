@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from diffuse_core.domain.records import ModelRef
-    from diffuse_core.ports import Executor, WeightSource
+    from diffuse_core.model_ports import Executor, WeightSource
     from tests.services.cluster import Cluster, Host
     from tests.services.tiny_model import TinyModel
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from diffuse_core.ports import DeviceKind
+    from diffuse_core.model_ports import DeviceKind
 
 
 def accelerators() -> dict[DeviceKind, int]:

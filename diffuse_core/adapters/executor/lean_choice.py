@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.engine import LeanEngine
     from diffuse_core.adapters.executor.skeleton import Plan
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import Progress, WeightSource
+    from diffuse_core.model_ports import Progress, WeightSource
 
 
 def lean_engine(

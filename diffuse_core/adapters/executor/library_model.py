@@ -13,7 +13,7 @@ from diffuse_core.domain.slices import Slice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diffuse_core.ports import Progress, WeightSource
+    from diffuse_core.model_ports import Progress, WeightSource
 
 
 class LibraryModel:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import Progress, WeightSource
+    from diffuse_core.model_ports import Progress, WeightSource
 
 
 def set_threads(count: int) -> None:

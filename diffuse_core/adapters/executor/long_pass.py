@@ -12,7 +12,7 @@ from diffuse_core.errors import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from diffuse_core.ports import StageResult
+    from diffuse_core.model_ports import StageResult
 
     Work = Generator[None, None, torch.Tensor | None]
     Finish = Callable[[torch.Tensor | Refused | None, float], StageResult | Refused]
@@ -27,7 +27,7 @@ def failed(error: BaseException) -> Refused:
 
 
 class EngineLongPass:
-    """Implements ports.LongPass over an engine's generator."""
+    """Implements model_ports.LongPass over an engine's generator."""
 
     def __init__(self, work: Work, finish: Finish) -> None:
         """`finish` is told the output or failure and the seconds it took, once."""

@@ -13,7 +13,7 @@ from diffuse_core.errors import ModelUnusable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from diffuse_core.ports import Progress, WeightSource
+    from diffuse_core.model_ports import Progress, WeightSource
 
 FETCHED = 0.5
 """The fraction of a load that bringing the files here counts as."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import TensorType
+    from diffuse_core.model_ports import TensorType
 
 TAKEN_BACK = 3
 """Positions cropped and run again in the middle, as rejected drafts are."""

@@ -14,7 +14,7 @@ from diffuse_core.adapters.executor.step_checks import Bounds, checked_rows
 from diffuse_core.adapters.executor.tensors import to_wire
 from diffuse_core.domain.sampling import sample
 from diffuse_core.errors import Refused
-from diffuse_core.ports import SessionId, StageResult, StageStep
+from diffuse_core.model_ports import SessionId, StageResult, StageStep
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -39,7 +39,10 @@ class _Job:
 
 
 class StageExecutor:
-    """Implements ports.Executor over an engine. Not thread-safe: one thread calls everything."""
+    """Implements model_ports.Executor over an engine.
+
+    Not thread-safe: one thread calls everything.
+    """
 
     def __init__(self, engine: Engine, part: Slice, bounds: Bounds) -> None:
         """`engine` holds the layers of `part`; `bounds` are the whole model's."""

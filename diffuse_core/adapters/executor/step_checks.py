@@ -16,7 +16,7 @@ from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.engine import KVCache
-    from diffuse_core.ports import StageStep, Tensor, TensorType
+    from diffuse_core.model_ports import StageStep, Tensor, TensorType
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.skeleton import Plan
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 
 def refuse_strangers(source: WeightSource, plan: Plan, part: Slice) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from diffuse_core.ports import RawTensor, Tensor, TensorType
+from diffuse_core.model_ports import RawTensor, Tensor, TensorType
 
 DTYPES: dict[TensorType, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _STORED: dict[str, torch.dtype] = {

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.adapters.executor.script import Step
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import Progress, WeightSource
+    from diffuse_core.model_ports import Progress, WeightSource
     from diffuse_core.services.devices import Device
     from diffuse_core.services.verification import Prompt, Tell
 

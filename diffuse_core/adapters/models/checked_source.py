@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.models.stored_tensor import StoredTensor
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.shapes import Contract, ModelShape
-    from diffuse_core.ports import GroupCodes, Progress, RawTensor
+    from diffuse_core.model_ports import GroupCodes, Progress, RawTensor
 
 
 class CheckedSource(ABC):
-    """Implements ports.WeightSource. Holds the table of tensors, never their numbers."""
+    """Implements model_ports.WeightSource. Holds the table of tensors, never their numbers."""
 
     def __init__(
         self,

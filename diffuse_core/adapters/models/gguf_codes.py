@@ -12,7 +12,7 @@ from gguf.quants import Q4_K, dequantize
 from diffuse_core.adapters.models.gguf_header import CODES
 from diffuse_core.adapters.models.stored_tensor import PIECE_BYTES, PLAIN, cut_rows, read_range
 from diffuse_core.domain.shapes import GROUP
-from diffuse_core.ports import GroupCodes, RawTensor
+from diffuse_core.model_ports import GroupCodes, RawTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diffuse_core.domain.bundle import Bundle
-    from diffuse_core.ports import GroupCodes, RawTensor
+    from diffuse_core.model_ports import GroupCodes, RawTensor
 
 _MAX_ROPE_FACTORS = 8192
 

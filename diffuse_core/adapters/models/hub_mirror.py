@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from pathlib import Path
 
-    from diffuse_core.ports import Progress
+    from diffuse_core.model_ports import Progress
 
     Wanted = Callable[[int], list[Range]]
     """From a file's size to the ranges of it that are wanted."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.models.hub_name import HubName
     from diffuse_core.adapters.models.hub_ranges import Range
     from diffuse_core.adapters.models.stored_tensor import StoredTensor
-    from diffuse_core.ports import Progress
+    from diffuse_core.model_ports import Progress
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from diffuse_core.adapters.models.stored_tensor import (
     cut_rows,
     read_range,
 )
-from diffuse_core.ports import RawTensor
+from diffuse_core.model_ports import RawTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

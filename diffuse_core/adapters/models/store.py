@@ -17,7 +17,7 @@ from diffuse_core.errors import ModelUnknown, ModelUnusable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from diffuse_core.ports import Progress, WeightSource
+    from diffuse_core.model_ports import Progress, WeightSource
 
 _ACCEPTED = (
     "give a model of the hub (organisation/name, maybe @revision), a directory with config.json "
@@ -27,7 +27,7 @@ _UNSAFE = (".bin", ".pt", ".pth", ".ckpt")
 
 
 class FileModelStore:
-    """Implements ports.ModelStore. What is on this machine comes before what is on the hub."""
+    """Implements model_ports.ModelStore. What is on this machine comes before the hub."""
 
     def __init__(
         self,

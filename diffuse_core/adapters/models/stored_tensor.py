@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from diffuse_core.errors import ModelUnusable
-from diffuse_core.ports import RawTensor
+from diffuse_core.model_ports import RawTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from diffuse_core.adapters.executor.stage_executor import StageExecutor
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 
 @pytest.fixture(autouse=True)

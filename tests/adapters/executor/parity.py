@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.adapters.executor.stage_executor import StageExecutor
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 CHUNKS = (5, 1, 9, 4)
 STEPS = 24

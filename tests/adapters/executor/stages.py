@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import Refused
-from diffuse_core.ports import StageStep
+from diffuse_core.model_ports import StageStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diffuse_core.adapters.executor.stage_executor import StageExecutor
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import StageResult, Tensor
+    from diffuse_core.model_ports import StageResult, Tensor
 
 
 def run_one(executor: StageExecutor, step: StageStep) -> StageResult:

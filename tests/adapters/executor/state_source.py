@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_core.ports import RawTensor
+from diffuse_core.model_ports import RawTensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     import torch
 
     from diffuse_core.domain.shapes import Contract, ModelShape
-    from diffuse_core.ports import GroupCodes, Progress
+    from diffuse_core.model_ports import GroupCodes, Progress
 
 NOT_SETTINGS = ("transformers_version", "architectures", "dtype", "attn_implementation")
 
 
 class StateSource:
-    """Implements ports.WeightSource, as far as an executor asks. Tells what was read."""
+    """Implements model_ports.WeightSource, as far as an executor asks. Tells what was read."""
 
     def __init__(self, model: torch.nn.Module, rows_a_piece: int = 7) -> None:
         saved = model.config.to_diff_dict()

@@ -9,7 +9,7 @@ import torch
 
 from diffuse_core.adapters.executor.architectures import PROVEN
 from diffuse_core.domain.slices import Slice
-from diffuse_core.ports import StageStep
+from diffuse_core.model_ports import StageStep
 from tests.adapters.executor.cases import CASES
 from tests.adapters.executor.parity import (
     PROMPT,

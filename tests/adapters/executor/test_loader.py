@@ -14,7 +14,7 @@ from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.adapters.models import model_config
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ModelUnusable, UsageError
-from diffuse_core.ports import RawTensor
+from diffuse_core.model_ports import RawTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ import pytest
 
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
-from diffuse_core.ports import StageStep, Tensor
+from diffuse_core.model_ports import StageStep, Tensor
 from tests.adapters.executor.stages import run_one
 
 if TYPE_CHECKING:

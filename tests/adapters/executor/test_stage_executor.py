@@ -11,7 +11,7 @@ from diffuse_core.adapters.executor.stage_executor import StageExecutor
 from diffuse_core.adapters.executor.step_checks import Bounds
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
-from diffuse_core.ports import StageResult, StageStep
+from diffuse_core.model_ports import StageResult, StageStep
 from tests.adapters.executor.stages import run_one
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from diffuse_core.adapters.models.hub_source import HubSource
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
     from tests.adapters.models.hub_server import Hub
 
 SIZES = {

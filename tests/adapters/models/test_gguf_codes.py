@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from diffuse_core.ports import GroupCodes
+    from diffuse_core.model_ports import GroupCodes
 
 Q = gguf.GGMLQuantizationType
 FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from diffuse_core.ports import Progress
+    from diffuse_core.model_ports import Progress
 
 
 def silent(_: float) -> None:

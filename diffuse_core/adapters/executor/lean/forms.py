@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import GroupCodes, WeightSource
+    from diffuse_core.model_ports import GroupCodes, WeightSource
 
 BLOCK_BYTES = 8 * 2**20
 """Of a matrix laid out anew at a time: what loading takes beyond the matrix itself."""

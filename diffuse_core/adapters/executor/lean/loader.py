@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.matrices import Matrix
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import Progress, WeightSource
+    from diffuse_core.model_ports import Progress, WeightSource
 
 EMBEDDING = "model.embed_tokens.weight"
 NORM = "model.norm.weight"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_core.ports import RawTensor
+from diffuse_core.model_ports import RawTensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     import torch
 
-    from diffuse_core.ports import GroupCodes, Progress
+    from diffuse_core.model_ports import GroupCodes, Progress
 
 
 class MemorySource:
-    """What of ports.WeightSource loading asks for, over fp32 tensors."""
+    """What of model_ports.WeightSource loading asks for, over fp32 tensors."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 TEXTS = (
     "The capital of France is a city on the river Seine, and people have lived there for more "

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from diffuse_core.ports import GroupCodes, RawTensor
+from diffuse_core.model_ports import GroupCodes, RawTensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from diffuse_core.ports import Progress
+    from diffuse_core.model_ports import Progress
 
 GROUP = 32
 
@@ -46,7 +46,7 @@ def random_codes(rows: int, columns: int, seed: int = 0) -> Codes:
 
 @dataclass
 class TensorSource:
-    """What of ports.WeightSource the forms ask for. Pieces have `rows` rows each."""
+    """What of model_ports.WeightSource the forms ask for. Pieces have `rows` rows each."""
 
     tensors: dict[str, torch.Tensor]
     coded: dict[str, Codes] = field(default_factory=dict)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 BF16 = torch.bfloat16
 

@@ -17,7 +17,7 @@ from tests.adapters.executor.lean.sources import TensorSource, random_codes
 
 if TYPE_CHECKING:
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 CONTRACTS: tuple[Contract, ...] = ("fp32", "bf16", "int8", "int4")
 

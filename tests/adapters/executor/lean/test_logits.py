@@ -16,7 +16,7 @@ from tests.adapters.executor.lean.sources import GROUP, TensorSource
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.matrices import Matrix
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.ports import WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 VOCAB, WIDTH = 1000, 64
 
