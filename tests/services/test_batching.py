@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from diffuse_core.services.client import ClientService
     from tests.services.tiny_model import TinyModel
 
-LENGTHS = (1, 3, 8, 9, 40, PREFILL_ROWS + 1, 300, 421)
+LENGTHS = (1, 3, 8, 9, 40, PREFILL_ROWS + 1, 2 * PREFILL_ROWS + 44, 3 * PREFILL_ROWS + 37)
+AHEAD_ROWS = WINDOW_ROWS + 3 * PREFILL_ROWS
+"""What a Stage runs while the next one runs nothing: the window, and what waits to be sent."""
+LONG = AHEAD_ROWS + 2 * PREFILL_ROWS + 9
 CAPS = {1: (None,), 2: (5, 5), 3: (4, 3, 3)}
 """Slices that do not overlap, so that routes are always cut in the same places."""
 POISON_AFTER = 5
@@ -41,7 +44,7 @@ NAN = b"\0\0\xc0\x7f"
 @pytest.fixture(scope="session")
 def roomy(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
     """The tiny model, made for long prompts."""
-    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny", 2048)
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny", LONG + 500)
 
 
 def ask(at: int, length: int, count: int = 16) -> GenerateRequest:
@@ -241,18 +244,18 @@ async def test_a_long_prompt_waits_where_it_is_ids_for_a_slow_stage(
         await cluster.host(5, load=Held)
     first, last = sorted(cluster.hosts, key=lambda host: host.service.slice)
     client = await cluster.client()
-    asked = asyncio.create_task(client.whole(ask(0, 1500, 4)))
+    asked = asyncio.create_task(client.whole(ask(0, LONG, 4)))
     await until(lambda: last.service.stage.sessions == 1)
     (state,) = (run.state for run in last.service.stage._runs.values())
     await until(lambda: state.received == WINDOW_ROWS)
     # It runs on by what waits to be sent, and no further.
-    await until(lambda: first.rows() == WINDOW_ROWS + 3 * PREFILL_ROWS)
+    await until(lambda: first.rows() == AHEAD_ROWS)
     for host in 3 * cluster.hosts:
         await host.node.links.to(last.id, (last.address,))
         await first.compute.run(lambda: None)
-    assert (state.received, first.rows()) == (WINDOW_ROWS, WINDOW_ROWS + 3 * PREFILL_ROWS)
+    assert (state.received, first.rows()) == (WINDOW_ROWS, AHEAD_ROWS)
     last.executors[0].may.set()
     slow = (await asked)[1]
-    assert slow == (await client.whole(ask(0, 1500, 4)))[1]
+    assert slow == (await client.whole(ask(0, LONG, 4)))[1]
     for host in cluster.hosts:
         await host.idle()
