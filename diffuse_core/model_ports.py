@@ -64,7 +64,7 @@ class LongPass(Protocol):
     """A pass of many rows, run bit by bit so that short passes can come between."""
 
     def advance(self, seconds: float) -> StageResult | Refused | None:
-        """Work on for about so long (one layer at least); what came of it, once it is done.
+        """Work on for about so long, to the next pause at least; what came of it, once done.
 
         Refused closes the Session. Not called again after anything but None.
         """

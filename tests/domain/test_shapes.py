@@ -13,9 +13,11 @@ from diffuse_core.domain.shapes import (
     MAX_TABLE_LAYERS,
     Contract,
     ModelShape,
+    end_bits,
     kinds_of_layers,
     matrix_bits,
     matrix_bytes,
+    table_bytes,
 )
 from diffuse_core.domain.slices import Slice
 
@@ -37,14 +39,15 @@ MIXED = msgspec.structs.replace(PLAIN, kinds=(20, 50), kind_of=bytes([0, 1, 1, 0
     [
         ("fp32", 4, 64, 32),
         ("bf16", 32, 64, 16),
-        ("int8", 4, 64, 8),
+        ("int8", 4, 64, 4),
         ("int8", 32, 64, 8),
         ("int4", 4, 64, 4),
         ("int4", 16, 64, 4),
         ("int4", 32, 64, 4),
         ("int4", 8, 64, 8),
         ("int4", 5, 64, 8),
-        ("int4", 4, 65, 8),
+        ("int4", 4, 65, 16),
+        ("int8", 8, 65, 16),
     ],
 )
 def test_in_how_many_bits_a_matrix_is_held(
@@ -54,7 +57,14 @@ def test_in_how_many_bits_a_matrix_is_held(
 
 
 def test_bytes_of_a_matrix() -> None:
-    assert [matrix_bytes(bits, 3, 64) for bits in (32, 16, 8, 4)] == [768, 384, 198, 120]
+    assert [matrix_bytes(bits, 3, 64) for bits in (32, 16, 8, 4)] == [768, 384, 240, 120]
+
+
+def test_ends_are_held_in_8_bits_and_never_in_less() -> None:
+    contracts: tuple[Contract, ...] = ("fp32", "bf16", "int8", "int4")
+    assert [end_bits(contract, 64) for contract in contracts] == [32, 16, 8, 8]
+    assert end_bits("int4", 65) == 16
+    assert [table_bytes(bits, 3, 64) for bits in (32, 16, 8)] == [768, 384, 204]
 
 
 def test_ends_weigh_what_they_hold() -> None:

@@ -115,8 +115,8 @@ def test_integer_weights_are_refused_by_name_where_they_are_not_computed(
         DirectorySource(tmp_path / "b").shape(contract)
 
 
-def by_hand(numbers: int, rows: int, bits: int) -> int:
-    return numbers + 2 * rows if bits == 8 else numbers // 2 + numbers // 8
+def by_hand(numbers: int, bits: int) -> int:
+    return bits // 4 * (numbers // 2 + numbers // 8)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -127,7 +127,7 @@ def by_hand(numbers: int, rows: int, bits: int) -> int:
         (Q.F32, "int4", 4),
         (Q.F16, "int4", 4),
         (Q.Q4_1, "int4", 4),
-        (Q.Q4_1, "int8", 8),
+        (Q.Q4_1, "int8", 4),
         (Q.Q8_0, "int4", 8),
     ],
 )
@@ -137,22 +137,22 @@ def test_integer_weights_are_counted_as_they_are_held(
     model = make_model(head_dim=16, tie_word_embeddings=tied)
     shape = GgufSource(write_gguf(model, stored)).shape(contract)
     layer = sum(
-        by_hand(tensor.numel(), tensor.shape[0], bits) if tensor.dim() == 2 else 2 * tensor.numel()
+        by_hand(tensor.numel(), bits) if tensor.dim() == 2 else 2 * tensor.numel()
         for tensor in model.model.layers[0].parameters()
     )
-    ends = 96 * 64 + 2 * 96
-    assert (shape.layer_bytes, shape.embedding_bytes) == (layer, ends)
-    assert shape.head_bytes == ends + 2 * 64
+    embedding, head = 96 * 64 + 2 * 96 * 2, by_hand(96 * 64, 8)
+    assert (shape.layer_bytes, shape.embedding_bytes) == (layer, embedding)
+    assert shape.head_bytes == head + 2 * 64
     assert shape.kv_bytes == 2 * 2 * 16 * 2
-    assert shape.weight_bytes(Slice(0, 3)) == 3 * layer + ends * (1 if tied else 2) + 128
+    assert shape.weight_bytes(Slice(0, 3)) == 3 * layer + embedding + head + 128
 
 
-def test_columns_that_are_no_whole_groups_are_held_in_8_bits(tmp_path: Path) -> None:
+def test_columns_that_are_no_whole_groups_are_held_in_16_bits(tmp_path: Path) -> None:
     model = tiny_model("llama", intermediate_size=120)
     model.save_pretrained(tmp_path)
     shape = DirectorySource(tmp_path).shape("int4")
     wide = 2 * (120 * 64 * 5 // 8) + (64 * 64 * 2 + 32 * 64 * 2) * 5 // 8
-    assert shape.layer_bytes == wide + 120 * 64 + 2 * 64 + 2 * 2 * 64
+    assert shape.layer_bytes == wide + 2 * 120 * 64 + 2 * 2 * 64
 
 
 @pytest.mark.slow

@@ -186,7 +186,7 @@ def test_bit_by_bit_gives_the_same_with_others_in_between(contract: Contract) ->
             disturbed = alone(engine, between, guest)
             assert disturbed is not None
             assert torch.equal(disturbed, alone(engine, quiet, guest))
-        assert pauses == len(part)
+        assert pauses == 2 * len(part)
         assert torch.equal(found, wanted)
         assert all_equal(tables(one), tables(other))
 
