@@ -6,6 +6,7 @@ import itertools
 from functools import cache
 from typing import TYPE_CHECKING
 
+import pytest
 import torch
 
 from diffuse_core.adapters.executor.engine import Rows
@@ -17,7 +18,7 @@ from tests.adapters.executor.cases import CASES, MIXED
 from tests.adapters.executor.tiny import tiny_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.adapters.executor.lean.kv import LeanCache
@@ -42,6 +43,25 @@ MODELS: dict[str, tuple[str, Mapping[str, object]]] = {
     "smollm3": ("smollm3", {"no_rope_layers": [0, 1, 1, 0, 1, 0]}),
 }
 FAMILY_CASES = [(kind, case) for kind in KINDS for case in CASES[kind]]
+
+
+def some_soon(pairs: Iterable[tuple[str, str]], soon: Collection[tuple[str, str]]) -> list[object]:
+    """Parameters of a test: those of `soon` run always, the others with the slow ones."""
+    slow = pytest.mark.slow
+    return [pytest.param(*pair, marks=[] if pair in soon else slow) for pair in pairs]
+
+
+PAIRS = some_soon(
+    [(name, contract) for name in MODELS for contract in CONTRACTS],
+    {
+        ("llama", "fp32"),
+        ("mistral", "int4"),
+        ("qwen2", "bf16"),
+        ("qwen3", "int4"),
+        ("smollm3", "int8"),
+    },
+)
+"""Every model under every contract: each of both at once, all of them when there is time."""
 
 
 def family_model(name: str) -> tuple[StateSource, torch.nn.Module]:

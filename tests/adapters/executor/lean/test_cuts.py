@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from tests.adapters.executor.lean.models import CONTRACTS, LAYERS, MODELS, lean_cut
+from tests.adapters.executor.lean.models import LAYERS, PAIRS, lean_cut
 from tests.adapters.executor.parity import play, same
 
 if TYPE_CHECKING:
     from diffuse_core.domain.shapes import Contract
-
-
-SOON = {("llama", "fp32"), ("qwen2", "bf16"), ("smollm3", "int8"), ("mistral", "int4")}
-PAIRS = [
-    pytest.param(name, contract, marks=[] if (name, contract) in SOON else pytest.mark.slow)
-    for name in MODELS
-    for contract in CONTRACTS
-]
 
 
 @pytest.mark.parametrize(("name", "contract"), PAIRS)

@@ -13,7 +13,7 @@ from diffuse_core.errors import Refused
 from tests.adapters.executor.lean.models import (
     CONTRACTS,
     LAYERS,
-    MODELS,
+    PAIRS,
     all_equal,
     alone,
     lean_engine,
@@ -62,8 +62,7 @@ def next_rows(contract: Contract, index: int, turn: int) -> torch.Tensor:
     return some_rows(guest.part, guest.counts[turn], contract, 5000 + 100 * index + turn)
 
 
-@pytest.mark.parametrize("contract", CONTRACTS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "contract"), PAIRS)
 @torch.inference_mode()
 def test_sessions_together_get_what_each_gets_alone(name: str, contract: Contract) -> None:
     engine = lean_engine(name, contract)
@@ -106,8 +105,7 @@ def test_order_and_company_do_not_matter(contract: Contract) -> None:
 CHUNKINGS = ((24,), (1,) * 24, (5, 1, 9, 9), (23, 1), (2, 22), (12, 12))
 
 
-@pytest.mark.parametrize("contract", CONTRACTS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "contract"), PAIRS)
 def test_chunks_of_a_prompt_give_the_same_rows_up_to_attention(
     name: str, contract: Contract
 ) -> None:
