@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from diffuse_core.adapters.executor.allocator import returning_memory
 from diffuse_core.adapters.executor.general import GeneralEngine
 from diffuse_core.adapters.executor.lean_choice import lean_engine
 from diffuse_core.adapters.executor.reading import read_tensors
@@ -74,11 +75,12 @@ def load_engine(
     plan = Plan(source.config())
     if part.end > plan.layers:
         raise UsageError(f"the model has {plan.layers} layers, there is no slice {part}")
-    if lean:
-        found = lean_engine(source, plan, part, contract, progress, device=device)
-        if found is not None:
-            return found
-    return _general(source, plan, part, contract, progress, device)
+    with returning_memory():
+        if lean:
+            found = lean_engine(source, plan, part, contract, progress, device=device)
+            if found is not None:
+                return found
+        return _general(source, plan, part, contract, progress, device)
 
 
 def _general(

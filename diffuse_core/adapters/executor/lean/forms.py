@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.model_ports import GroupCodes, WeightSource
 
-BLOCK_BYTES = 8 * 2**20
-"""Of a matrix laid out anew at a time: what loading takes beyond the matrix itself."""
+BLOCK_BYTES = 4 * 2**20
+"""Of a matrix laid out anew at a time: what loading takes beyond the matrix itself, twice."""
+MOST_BLOCKS = 12
+"""Of one matrix: the more there are, the more products a pass takes."""
+CODED_NUMBERS = 2**18
+"""Numbers that are turned into codes at a time."""
 _BLOCK_ROWS = 64
 """Rows that the 4-bit kernel's layout keeps together; matrices are filled up to whole blocks."""
 _CODE_TOP = 15
@@ -103,7 +107,7 @@ class Forms:
         codes = torch.empty((rows, columns), dtype=torch.int8)
         scales = torch.empty((rows, columns // GROUP), dtype=torch.bfloat16)
         at = 0
-        for (block,) in self._numbers([Piece(name)], torch.float32):
+        for (block,) in _smaller(self._numbers([Piece(name)], torch.float32)):
             end = at + block.shape[0]
             codes[at:end], scales[at:end] = coded(block)
             at = end
@@ -141,7 +145,9 @@ class Forms:
         self, pieces: Sequence[Piece], columns: int, bias: torch.Tensor | None
     ) -> list[Matrix]:
         form = PackedMatrix if self._pack else PlainMatrix
-        size = _whole_blocks(BLOCK_BYTES // (columns * self.dtype.itemsize))
+        rows = sum(self._shape(piece.name)[0] for piece in pieces)
+        least = BLOCK_BYTES // (columns * self.dtype.itemsize)
+        size = _whole_blocks(max(least, -(-rows // MOST_BLOCKS)))
         parts: list[Matrix] = []
         at = 0
         for (block,) in regrouped(self._numbers(pieces, self.dtype), size):
@@ -166,7 +172,7 @@ class Forms:
         scales = torch.zeros((width // GROUP, padded, 2), dtype=torch.bfloat16)
         stream = self._codes(pieces) if bits == 4 else self._halves(pieces)
         at = 0
-        for codes, scale, offset in regrouped(stream, _whole_blocks(BLOCK_BYTES // (4 * width))):
+        for codes, scale, offset in regrouped(stream, _whole_blocks(CODED_NUMBERS // width)):
             end = at + codes.shape[0]
             whole = -(-end // _BLOCK_ROWS) * _BLOCK_ROWS
             whole_codes = functional.pad(codes.to(torch.int32), (0, 0, 0, whole - end))
@@ -178,7 +184,7 @@ class Forms:
 
     def _halves(self, pieces: Sequence[Piece]) -> Iterator[tuple[torch.Tensor, ...]]:
         """8-bit codes as two of 4 bits, upper before lower, with the kernel's offsets."""
-        for (block,) in self._numbers(pieces, torch.float32):
+        for (block,) in _smaller(self._numbers(pieces, torch.float32)):
             codes, scale = coded(block)
             numbers = codes.to(torch.int32)
             both = torch.cat(((numbers >> 4) + _CODE_MIDDLE, numbers & _CODE_TOP), 1)
@@ -200,7 +206,7 @@ class Forms:
             own = self._source.codes(piece.name)
             stream: Iterator[tuple[torch.Tensor, ...]]
             if own is None:
-                numbers = self._numbers([Piece(piece.name)], torch.float32)
+                numbers = _smaller(self._numbers([Piece(piece.name)], torch.float32))
                 stream = (estimated(block) for (block,) in numbers)
             else:
                 stream = self._complete((_unwrapped(rows) for rows in own), piece.name)
@@ -267,6 +273,15 @@ def regrouped(
                 kept, count = [], 0
     if kept:
         yield _joined(kept)
+
+
+def _smaller(
+    stream: Iterator[tuple[torch.Tensor, ...]],
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The same rows, fewer at a time: making codes takes several times what they take."""
+    for (block,) in stream:
+        for rows in torch.split(block, max(1, CODED_NUMBERS // block.shape[1])):
+            yield (rows,)
 
 
 def _joined(blocks: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
