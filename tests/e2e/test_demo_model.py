@@ -20,13 +20,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 QUESTION = "What is the capital of France?"
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory, demo_gguf: Path) -> Iterator[Processes]:
-    """Three hosts of which none can hold the model."""
+CAPS = {"bf16": "150MiB", "int4": "95MiB"}
+
+
+@pytest.fixture(scope="module", params=CAPS)
+def network(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, demo_gguf: Path
+) -> Iterator[Processes]:
+    """Three hosts of which none can hold the model, all under one contract."""
     with Processes(tmp_path_factory.mktemp("network")) as processes:
         processes.start_sentinel()
         for number in range(3):
-            processes.start_host(f"host-{number}", "demo", "--memory", "150MiB")
+            processes.start_host(
+                f"host-{number}", "demo", "--memory", CAPS[request.param], "--dtype", request.param
+            )
         processes.until_servable(hosts=3)
         yield processes
 
