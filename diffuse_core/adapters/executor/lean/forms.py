@@ -107,7 +107,7 @@ class Forms:
         codes = torch.empty((rows, columns), dtype=torch.int8)
         scales = torch.empty((rows, columns // GROUP), dtype=torch.bfloat16)
         at = 0
-        for (block,) in _smaller(self._numbers([Piece(name)], torch.float32)):
+        for (block,) in self._few_numbers([Piece(name)]):
             end = at + block.shape[0]
             codes[at:end], scales[at:end] = coded(block)
             at = end
@@ -184,7 +184,7 @@ class Forms:
 
     def _halves(self, pieces: Sequence[Piece]) -> Iterator[tuple[torch.Tensor, ...]]:
         """8-bit codes as two of 4 bits, upper before lower, with the kernel's offsets."""
-        for (block,) in _smaller(self._numbers(pieces, torch.float32)):
+        for (block,) in self._few_numbers(pieces):
             codes, scale = coded(block)
             numbers = codes.to(torch.int32)
             both = torch.cat(((numbers >> 4) + _CODE_MIDDLE, numbers & _CODE_TOP), 1)
@@ -192,12 +192,18 @@ class Forms:
             offsets = torch.cat((torch.zeros_like(scale), _CODE_MIDDLE * scale), 1)
             yield both.to(torch.uint8), torch.cat((16 * scale, scale), 1), offsets
 
+    def _few_numbers(self, pieces: Sequence[Piece]) -> Iterator[tuple[torch.Tensor, ...]]:
+        """fp32 rows, few at a time: making codes takes several times what they take."""
+        return self._numbers(pieces, torch.float32, CODED_NUMBERS)
+
     def _numbers(
-        self, pieces: Sequence[Piece], dtype: torch.dtype
+        self, pieces: Sequence[Piece], dtype: torch.dtype, most: int = 2**40
     ) -> Iterator[tuple[torch.Tensor, ...]]:
         for piece in pieces:
             stream = (
-                (view_stored(raw).to(dtype, copy=True),) for raw in self._source.pieces(piece.name)
+                (rows.to(dtype, copy=True),)
+                for raw in self._source.pieces(piece.name)
+                for rows in torch.split(view_stored(raw), max(1, most // raw.shape[-1]))
             )
             yield from _in_order(self._complete(stream, piece.name), piece.interleave)
 
@@ -206,7 +212,7 @@ class Forms:
             own = self._source.codes(piece.name)
             stream: Iterator[tuple[torch.Tensor, ...]]
             if own is None:
-                numbers = _smaller(self._numbers([Piece(piece.name)], torch.float32))
+                numbers = self._few_numbers([Piece(piece.name)])
                 stream = (estimated(block) for (block,) in numbers)
             else:
                 stream = self._complete((_unwrapped(rows) for rows in own), piece.name)
@@ -273,15 +279,6 @@ def regrouped(
                 kept, count = [], 0
     if kept:
         yield _joined(kept)
-
-
-def _smaller(
-    stream: Iterator[tuple[torch.Tensor, ...]],
-) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The same rows, fewer at a time: making codes takes several times what they take."""
-    for (block,) in stream:
-        for rows in torch.split(block, max(1, CODED_NUMBERS // block.shape[1])):
-            yield (rows,)
 
 
 def _joined(blocks: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
