@@ -42,8 +42,6 @@ _CODE_MIDDLE = 8
 """The 4-bit kernel's numbers count from this code on."""
 _INT8_MAX = 127
 _TINY = 1e-12
-_SAME = 1e-3
-"""Of a step: a number that is so near to a code is that code."""
 
 
 @dataclass(frozen=True)
@@ -237,17 +235,15 @@ class Forms:
 def coded(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """int8 codes (n, columns) and bf16 scales (n, groups) of fp32 rows (n, columns).
 
-    Where a group's numbers are codes already (the largest is 127 in files of 8 bits), those are
-    taken over; elsewhere the numbers are rounded to the scale as it will be held.
+    Numbers are rounded to the scale as it will be held. Where a group's numbers are codes already
+    (the largest is 127 in files of 8 bits), those are what comes out: a scale is rounded by 1 in
+    512 at most, and 127 codes by a quarter of a step.
     """
     groups = rows.view(rows.shape[0], -1, GROUP)
-    exact = groups.abs().amax(2, keepdim=True).div_(_INT8_MAX).clamp_(min=_TINY)
-    held = exact.to(torch.bfloat16)
-    own = (groups / exact).round_()
-    taken = (own * exact - groups).abs().amax(2, keepdim=True) <= exact * _SAME
-    made = (groups / held.to(torch.float32)).round_().clamp_(-_INT8_MAX, _INT8_MAX)
-    codes = torch.where(taken, own, made)
-    return codes.to(torch.int8).view(rows.shape), held.squeeze(2)
+    greatest = groups.abs().amax(2, keepdim=True)
+    scales = greatest.div_(_INT8_MAX).clamp_(min=_TINY).to(torch.bfloat16)
+    codes = (groups / scales.to(torch.float32)).round_().clamp_(-_INT8_MAX, _INT8_MAX)
+    return codes.to(torch.int8).view(rows.shape), scales.squeeze(2)
 
 
 def estimated(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:

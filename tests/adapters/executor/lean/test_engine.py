@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from diffuse_core.adapters.executor.engine import Rows
+from diffuse_core.adapters.executor.lean import forms
+from diffuse_core.adapters.executor.lean.matrices import PlainMatrix
+from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
 from tests.adapters.executor.lean.models import (
@@ -16,6 +19,7 @@ from tests.adapters.executor.lean.models import (
     PAIRS,
     all_equal,
     alone,
+    family_model,
     lean_engine,
     some_rows,
     tables,
@@ -100,6 +104,32 @@ def test_order_and_company_do_not_matter(contract: Contract) -> None:
         found.append(dict(zip(order, engine.together(batch), strict=True))[1])
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+class Fickle(PlainMatrix):
+    """Adds in another order when it is given fewer than four rows, as some kernels do."""
+
+    alone = 1
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        product = super().__call__(x)
+        return product if len(x) >= 4 else product * 1.001
+
+
+@torch.inference_mode()
+def test_few_rows_are_filled_up_where_kernels_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "can_pack", lambda *_: False)
+    monkeypatch.setattr(forms, "PlainMatrix", Fickle)
+    source = family_model("llama")[0]
+    engine = load_slice(source, WHOLE, "fp32", lambda _: None)._engine
+    for counts in ((3, 2, 5), (1, 1, 1), (1, 1, 4)):
+        shared, lone = ([engine.open(WHOLE, BUDGET) for _ in counts] for _ in range(2))
+        rows = [some_rows(WHOLE, n, "fp32", 10 * n + i) for i, n in enumerate(counts)]
+        batch = [Rows(c, own, want_logits=True) for c, own in zip(shared, rows, strict=True)]
+        for i, found in enumerate(engine.together(batch)):
+            assert found is not None
+            assert torch.equal(found, alone(engine, lone[i], rows[i]))
+            assert all_equal(tables(shared[i]), tables(lone[i]))
 
 
 CHUNKINGS = ((24,), (1,) * 24, (5, 1, 9, 9), (23, 1), (2, 22), (12, 12))
