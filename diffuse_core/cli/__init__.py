@@ -20,7 +20,8 @@ EXIT_OUTPUT = 74
 """What sysexits.h calls EX_IOERR."""
 
 EPILOG = """\b
-Exit codes: 0 good · 2 usage · 3 model unknown or unusable · 4 model incomplete ·
+Exit codes: 0 good · 2 usage · 3 model unknown, unusable
+or different in slices · 4 model incomplete ·
 5 no node reachable · 6 refused or busy · 7 stages lost · 74 output failed ·
 130 interrupted · 141 the reader of a pipe went away · 128+n ended by signal n.
 Errors go to stderr, data to stdout.

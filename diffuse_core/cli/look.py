@@ -116,12 +116,23 @@ def _print_view(view: NetworkView) -> None:
         total = sum(node.liveness != "dead" for node in holding)
         gap = f", missing {' '.join(map(str, model.missing))}" if model.missing else ""
         click.echo(
-            f"{model.id}: {model.state}, {model.layers} layers, "
+            f"{model.id} in {model.contract}: {model.state}, {model.layers} layers, "
             f"{model.hosts} of {total} hosts ready{gap}"
         )
     # Only a member measures round trips and hears from nodes; who just asks one does not.
     seen = ("RTT", "SEEN") if view.me is not None else ()
-    head = ("NODE", "ROLE", "LIVENESS", "SLICE", "STATE", "SESSIONS", "KV", "TOK/S", "ADDRESS")
+    head = (
+        "NODE",
+        "ROLE",
+        "LIVENESS",
+        "SLICE",
+        "DTYPE",
+        "STATE",
+        "SESSIONS",
+        "KV",
+        "TOK/S",
+        "ADDRESS",
+    )
     click.echo(table([(*head, *seen), *(_node_row(node, bool(seen)) for node in view.nodes)]))
 
 
@@ -133,6 +144,7 @@ def _node_row(node: NodeView, seen: bool) -> tuple[str, ...]:
         node.role,
         node.liveness,
         str(node.slice) if node.slice else "-",
+        node.contract or "-",
         node.state or "-" if live else "-",
         str(node.sessions) if holds else "-",
         f"{node.kv_used / max(1, node.kv_budget):.0%}" if holds else "-",
