@@ -59,7 +59,10 @@ class Engine(Protocol):
         ...
 
     def together(self, batch: Sequence[Rows]) -> list[torch.Tensor | None]:
-        """Run few rows of each of several different caches; each gets what it would get alone."""
+        """Run few rows of each of several different caches; each gets what it would get alone.
+
+        When it raises, every cache is as it was.
+        """
         ...
 
     def bit_by_bit(self, rows: Rows) -> Generator[None, None, torch.Tensor | None]:

@@ -33,7 +33,14 @@ DEFAULT_CONTEXT = 2048
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Rotary scalings that depend on the position alone (others keep state between passes)."""
 
-CONTRADICTIONS = (ValueError, KeyError, TypeError, RuntimeError, StrictDataclassError)
+CONTRADICTIONS = (
+    ArithmeticError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    StrictDataclassError,
+)
 """What the library raises over settings that do not fit together."""
 # Head and embedding are placed by hand: a slice may hold one without the other. Special tokens
 # matter to nobody here, and a padding id beyond the vocabulary would be refused.

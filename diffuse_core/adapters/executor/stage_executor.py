@@ -77,7 +77,11 @@ class StageExecutor:
             raise Refused(
                 f"{budget} positions were asked for; the model's context is {self._bounds.context}"
             )
-        self._sessions[session] = _Session(self._engine.open(part, budget))
+        try:
+            cache = self._engine.open(part, budget)
+        except (MemoryError, RuntimeError) as error:
+            raise Refused(f"there is no memory for {budget} positions here", "memory") from error
+        self._sessions[session] = _Session(cache)
 
     @torch.inference_mode()
     def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:

@@ -6,6 +6,8 @@ data. Every offset is checked against the file's size before it is used.
 
 from __future__ import annotations
 
+import itertools
+import stat
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -40,7 +42,11 @@ def read_safetensors_header(path: Path) -> dict[str, StoredTensor]:
         ModelUnusable: not a safetensors file, damaged, truncated, or in an unknown encoding.
     """
     try:
-        size = path.stat().st_size
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            # Opening a pipe would wait for whoever writes to it.
+            raise ModelUnusable(f"{path} is no regular file; download it again")
+        size = found.st_size
         with path.open("rb") as file:
             start = file.read(8)
             length = int.from_bytes(start, "little")
@@ -74,7 +80,15 @@ def _tensors(path: Path, head: bytes, data: int, size: int) -> dict[str, StoredT
         raise ModelUnusable(
             f"{path} is damaged: its header cannot be read ({error}); download it again"
         ) from error
-    return {name: _placed(path, name, entry, data, size) for name, entry in entries.items()}
+    tensors = {name: _placed(path, name, entry, data, size) for name, entry in entries.items()}
+    ordered = sorted(tensors.values(), key=lambda tensor: tensor.offset)
+    for one, other in itertools.pairwise(ordered):
+        if one.offset + one.size > other.offset:
+            raise ModelUnusable(
+                f"{path} is damaged: the tensors {one.name} and {other.name} lie over each other; "
+                "download it again"
+            )
+    return tensors
 
 
 def _placed(path: Path, name: str, entry: _Entry, data: int, size: int) -> StoredTensor:

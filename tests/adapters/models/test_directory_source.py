@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -296,3 +297,24 @@ def test_the_bundle_says_how_far_the_model_reaches(tmp_path: Path, kind: str) ->
     bundle = open_bundle(data, bundle_digest(data))
     assert bundle.context == getattr(model.config, "max_position_embeddings", 2048)
     assert bundle.tokenizer_json == (tmp_path / "tokenizer.json").read_bytes()
+
+
+def test_tensors_that_lie_over_each_other_are_refused(save: Callable) -> None:
+    path = save() / "model.safetensors"
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8 : 8 + length])
+    names = [f"model.layers.{layer}.mlp.down_proj.weight" for layer in (0, 1)]
+    head[names[0]]["data_offsets"] = head[names[1]]["data_offsets"]
+    changed = json.dumps(head).encode()
+    path.write_bytes(len(changed).to_bytes(8, "little") + changed + data[8 + length :])
+    with pytest.raises(ModelUnusable, match="lie over each other"):
+        DirectorySource(path.parent)
+
+
+def test_a_pipe_in_place_of_the_weights_is_not_waited_for(save: Callable) -> None:
+    path = save() / "model.safetensors"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ModelUnusable, match="no regular file"):
+        DirectorySource(path.parent)

@@ -85,15 +85,27 @@ class LeanEngine:
         return LeanCache(part, budget, self._family, self._dtype, self._device)
 
     def together(self, batch: Sequence[Rows]) -> list[torch.Tensor | None]:
-        """Run the rows of different caches in one pass; their parts may differ."""
+        """Run the rows of different caches in one pass; their parts may differ.
+
+        When it raises, every cache is as it was.
+        """
         outcomes: list[torch.Tensor | None] = [None] * len(batch)
         parts: dict[Slice, list[int]] = {}
         for index, rows in enumerate(batch):
             parts.setdefault(rows.cache.part, []).append(index)
-        for part, members in parts.items():
-            work = self._pass(part, [batch[index] for index in members])
-            for index, outcome in zip(members, _exhausted(work), strict=True):
-                outcomes[index] = outcome
+        before = [rows.cache.length for rows in batch]
+        done = False
+        try:
+            for part, members in parts.items():
+                work = self._pass(part, [batch[index] for index in members])
+                for index, outcome in zip(members, _exhausted(work), strict=True):
+                    outcomes[index] = outcome
+            done = True
+        finally:
+            # The passes of other parts may be through: all is run again, so all is taken back.
+            if not done:
+                for rows, length in zip(batch, before, strict=True):
+                    rows.cache.length = length
         return outcomes
 
     def bit_by_bit(self, rows: Rows) -> Generator[None, None, torch.Tensor | None]:
