@@ -257,4 +257,5 @@ async def test_load_is_reported(cluster: Cluster, tiny: TinyModel) -> None:
 
     await until(lambda: seen().tokens_per_s > 0)
     assert seen().kv_budget == host.service.stage.kv_budget
-    assert host.service.load.step_ms > 0
+    # What is reported may be of the middle of the generation, after the prompt alone.
+    await until(lambda: host.service.load.step_ms > 0)
