@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from diffuse_core.adapters.executor.loader import set_threads
 from diffuse_core.adapters.models.gguf_source import GgufSource
 from tests.adapters.executor.lean.quality import Quality, measured, quality
 
@@ -44,6 +45,8 @@ def test_equal_logits_are_of_full_quality_and_others_are_not() -> None:
 
 @pytest.fixture(scope="module")
 def found(demo_gguf: Path) -> dict[str, Quality]:
+    # Two threads wait for each other for minutes where other processes compute.
+    set_threads(1)
     source = GgufSource(demo_gguf)
     return measured(source, ("bf16", "int8", "int4"), from_numbers=("int8",))
 
