@@ -109,7 +109,9 @@ def test_a_model_without_words_and_of_another_family(
     assert "gemma2" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("fast", "contract"), [(False, "fp32"), (True, "bf16")])
+@pytest.mark.parametrize(
+    ("fast", "contract"), [pytest.param(False, "fp32", marks=pytest.mark.slow), (True, "bf16")]
+)
 def test_auto_is_what_suits_the_processor(
     wordless: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -121,7 +121,10 @@ async def test_asking_while_disconnected_fails_with_a_reason() -> None:
         assert app.query_one(Prompt).text == "Hello"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12), (200, 60), (30, 8), (120, 20)])
+LARGE = [pytest.param(size, marks=pytest.mark.slow) for size in ((120, 40), (200, 60))]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 12), (30, 8), (120, 20), *LARGE])
 async def test_every_size_draws_and_every_page_can_be_reached(size: tuple[int, int]) -> None:
     there = Node()
     async with running(there, size) as pilot:

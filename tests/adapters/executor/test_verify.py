@@ -65,10 +65,10 @@ def verified(
     ("kind", "contract"),
     [
         ("llama", "fp32"),
-        ("llama", "bf16"),
+        pytest.param("llama", "bf16", marks=pytest.mark.slow),
         ("llama", "int8"),
-        ("gemma2", "fp32"),
-        ("gpt2", "fp32"),
+        pytest.param("gemma2", "fp32", marks=pytest.mark.slow),
+        pytest.param("gpt2", "fp32", marks=pytest.mark.slow),
     ],
 )
 def test_every_cut_of_a_good_model_says_what_the_whole_says(
@@ -171,7 +171,7 @@ def test_another_answer_than_the_library_s_is_found(
     ]
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+@pytest.mark.parametrize("kind", ["llama", pytest.param("gemma2", marks=pytest.mark.slow)])
 def test_a_model_that_does_not_fit_is_verified_in_windows(
     saved: Callable, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
