@@ -41,13 +41,13 @@ def lean_engine(
             like this one does not say the same as the library's.
     """
     module = plan.build(Slice(0, plan.layers), torch.float32)
-    family = family_of(module.config, tied=plan.tied)
+    family = family_of(module.config)
     if family is None:
         return None
     if device != "cpu" and contract in ("int8", "int4"):
         raise UsageError(f"{contract} is computed on the CPU only; use bf16 on {device}")
     prove(source.config(), small_lean_engine)
-    refuse_strangers(source, plan, part)
+    refuse_strangers(source, plan, module, part)
     shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     for name in slice_names(source, family, part, shapes):
         check_shape(source, name, shapes[name])
@@ -57,7 +57,7 @@ def lean_engine(
 def small_lean_engine(plan: Plan, weights: Mapping[str, torch.Tensor], part: Slice) -> LeanEngine:
     """The lean engine over tensors in memory, in fp32."""
     module = plan.build(Slice(0, plan.layers), torch.float32)
-    family = family_of(module.config, tied=plan.tied)
+    family = family_of(module.config)
     if family is None:
         raise ValueError("the small model is of another family than the one it stands for")
     source = cast("WeightSource", MemorySource(weights))

@@ -27,12 +27,8 @@ class LibraryModel:
         """
         plan = Plan(source.config())
         module: Any = plan.build(Slice(0, plan.layers), torch.float32)
-        places = {
-            name: plan.architecture.embedding_name
-            if name == plan.architecture.head_name and plan.tied and name not in source.names
-            else name
-            for name in module.state_dict()
-        }
+        names = source.names
+        places = {name: plan.stored_name(name, names) for name in module.state_dict()}
         wanted = {
             places[name]: (tuple(tensor.shape), tensor.dtype)
             for name, tensor in module.state_dict().items()

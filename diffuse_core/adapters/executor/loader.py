@@ -18,12 +18,12 @@ from diffuse_core.adapters.executor.step_checks import Bounds
 from diffuse_core.adapters.executor.strangers import refuse_strangers
 from diffuse_core.adapters.executor.tensors import DTYPES
 from diffuse_core.domain.shapes import HIDDEN_TYPE
+from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.engine import Engine
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.domain.slices import Slice
     from diffuse_core.model_ports import Progress, WeightSource
 
 
@@ -58,7 +58,7 @@ def load_slice(
     """
     plan = Plan(source.config())
     bounds = Bounds(plan.layers, plan.hidden, plan.vocab, plan.context, HIDDEN_TYPE[contract])
-    engine = load_engine(source, part, contract, progress, device=device, lean=lean)
+    engine = _engine(source, plan, part, contract, progress, device=device, lean=lean)
     return StageExecutor(engine, part, bounds)
 
 
@@ -73,6 +73,19 @@ def load_engine(
 ) -> Engine:
     """As `load_slice`, without Sessions and checks: the fastest engine that is proven."""
     plan = Plan(source.config())
+    return _engine(source, plan, part, contract, progress, device=device, lean=lean)
+
+
+def _engine(
+    source: WeightSource,
+    plan: Plan,
+    part: Slice,
+    contract: Contract,
+    progress: Progress,
+    *,
+    device: str,
+    lean: bool,
+) -> Engine:
     if part.end > plan.layers:
         raise UsageError(f"the model has {plan.layers} layers, there is no slice {part}")
     with returning_memory():
@@ -98,14 +111,16 @@ def _general(
     prove(source.config())
     dtype = DTYPES[contract]
     module = plan.build(part, dtype)
+    names = source.names
     wanted = {
-        _stored_name(plan.global_name(local, part), plan, source): (
+        plan.stored_name(plan.global_name(local, part), names): (
             tuple(tensor.shape),
             tensor.dtype,
         )
         for local, tensor in module.state_dict().items()
     }
-    refuse_strangers(source, plan, part)
+    whole = plan.build(Slice(0, plan.layers), torch.float32)
+    refuse_strangers(source, plan, whole, part)
     weights = read_tensors(source, wanted, progress, device)
     head, embedding = plan.architecture.head_name, plan.architecture.embedding_name
     if part.end == plan.layers and head not in weights:
@@ -113,10 +128,3 @@ def _general(
         if part.start > 0:
             del weights[embedding]
     return GeneralEngine(plan, part, dtype, weights, module, device)
-
-
-def _stored_name(name: str, plan: Plan, source: WeightSource) -> str:
-    """Where a parameter's numbers are: with tied weights the head's are the embedding's."""
-    if name == plan.architecture.head_name and plan.tied and name not in source.names:
-        return plan.architecture.embedding_name
-    return name

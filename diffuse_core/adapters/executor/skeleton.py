@@ -23,7 +23,7 @@ from diffuse_core.adapters.executor.architectures import Neutral, architecture_o
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from diffuse_core.domain.slices import Slice
 
@@ -111,6 +111,13 @@ class Plan:
             return local
         layers = f"{self.architecture.body}.{self.architecture.layers}"
         return f"{layers}.{int(match[1]) + part.start}.{match[2]}"
+
+    def stored_name(self, name: str, names: Container[str]) -> str:
+        """Where a parameter's numbers are: with tied weights the head's are the embedding's."""
+        known = self.architecture
+        if name == known.head_name and self.tied and name not in names:
+            return known.embedding_name
+        return name
 
     def layer_of(self, name: str) -> int | None:
         """The layer that a parameter of the whole model belongs to."""

@@ -5,24 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.skeleton import Plan
+    from diffuse_core.domain.slices import Slice
     from diffuse_core.model_ports import WeightSource
 
 
-def refuse_strangers(source: WeightSource, plan: Plan, part: Slice) -> None:
+def refuse_strangers(source: WeightSource, plan: Plan, whole: Any, part: Slice) -> None:
     """Refuse a model with a tensor that would change the text if it were left out.
+
+    `whole` is the module of all layers.
 
     Raises:
         ModelUnusable: a layer of `part`, or what is outside the layers, has a tensor that the
             architecture does not read.
     """
-    whole: Any = plan.build(Slice(0, plan.layers), torch.float32)
     known = whole.state_dict().keys()
     # Left over from old versions, and known to the library to be of no use.
     idle = [re.compile(text) for text in whole._keys_to_ignore_on_load_unexpected or ()]

@@ -14,19 +14,14 @@ _STORED: dict[str, torch.dtype] = {
 }
 
 
-def from_stored(raw: RawTensor, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of its own memory in `dtype`, with the numbers of `raw`."""
-    return torch.empty(raw.shape, dtype=dtype).copy_(view_stored(raw))
-
-
 def view_stored(raw: RawTensor) -> torch.Tensor:
     """The numbers of `raw` as they lie there, to be read and not kept."""
-    return _over(raw.data, _STORED[raw.dtype]).view(raw.shape)
+    return over(raw.data, _STORED[raw.dtype]).view(raw.shape)
 
 
 def from_wire(tensor: Tensor) -> torch.Tensor:
     """A tensor of its own, aligned memory with the numbers of a checked `tensor`."""
-    view = _over(tensor.data, DTYPES[tensor.dtype]).view(tensor.shape)
+    view = over(tensor.data, DTYPES[tensor.dtype]).view(tensor.shape)
     return torch.empty_like(view).copy_(view)
 
 
@@ -38,7 +33,8 @@ def to_wire(tensor: torch.Tensor, dtype: TensorType) -> Tensor:
     return Tensor(dtype, tuple(tensor.shape), carrier.numpy().tobytes())
 
 
-def _over(data: bytes | bytearray | memoryview, dtype: torch.dtype) -> torch.Tensor:
+def over(data: bytes | bytearray | memoryview, dtype: torch.dtype) -> torch.Tensor:
+    """The numbers of raw little-endian `data`, in one row, to be read and not kept."""
     view = memoryview(data)
     # torch only takes writable memory; what arrives from the network may be read-only.
     return torch.frombuffer(bytearray(view) if view.readonly else view, dtype=dtype)

@@ -10,6 +10,7 @@ import torch
 
 from diffuse_core.adapters.executor.loader import load_slice, set_threads
 from diffuse_core.domain.slices import Slice
+from tests.adapters.executor.parity import generated
 from tests.adapters.executor.stages import Chain
 from tests.adapters.executor.tiny import tiny_model
 
@@ -56,17 +57,4 @@ def chain() -> type[Chain]:
 @pytest.fixture
 def reference() -> Callable:
     """What `transformers` itself says, greedily."""
-
-    def make(model: torch.nn.Module, prompt: Sequence[int], count: int) -> list[int]:
-        ids = torch.tensor([list(prompt)])
-        with torch.inference_mode():
-            out = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=count,
-                do_sample=False,
-                pad_token_id=0,
-            )
-        return out[0, len(prompt) :].tolist()
-
-    return make
+    return generated

@@ -28,10 +28,9 @@ class Family:
     """For each layer, how many positions it looks back, itself included; None is all."""
     rotary: tuple[bool, ...]
     """For each layer, whether queries and keys are turned by their position."""
-    tied: bool
 
 
-def family_of(config: Any, *, tied: bool) -> Family | None:
+def family_of(config: Any) -> Family | None:
     """The family of a whole model's `transformers` configuration; None when it is another.
 
     Everything that a layer of the kind may do and the lean engine does not is asked for here.
@@ -56,7 +55,6 @@ def family_of(config: Any, *, tied: bool) -> Family | None:
         eps=config.rms_norm_eps,
         windows=_windows(config),
         rotary=_rotary(config),
-        tied=tied,
     )
 
 

@@ -19,7 +19,7 @@ from diffuse_core.adapters.executor.lean.matrices import (
     stacked,
 )
 from diffuse_core.adapters.executor.reading import broken
-from diffuse_core.adapters.executor.tensors import DTYPES, view_stored
+from diffuse_core.adapters.executor.tensors import DTYPES, over, view_stored
 from diffuse_core.domain.shapes import GROUP, HIDDEN_TYPE, end_bits, matrix_bits
 from diffuse_core.errors import ModelUnusable
 
@@ -313,15 +313,10 @@ def _unwrapped(rows: GroupCodes) -> tuple[torch.Tensor, ...]:
         )
     shape = (count, columns // GROUP)
     return (
-        _over(rows.codes, torch.uint8).view(count, columns),
-        _over(rows.scales, torch.float32).view(shape),
-        _over(rows.minima, torch.float32).view(shape),
+        over(rows.codes, torch.uint8).view(count, columns),
+        over(rows.scales, torch.float32).view(shape),
+        over(rows.minima, torch.float32).view(shape),
     )
-
-
-def _over(data: bytes | bytearray | memoryview, dtype: torch.dtype) -> torch.Tensor:
-    view = memoryview(data)
-    return torch.frombuffer(bytearray(view) if view.readonly else view, dtype=dtype)
 
 
 def _whole_blocks(rows: int) -> int:

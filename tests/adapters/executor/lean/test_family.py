@@ -29,7 +29,7 @@ WHOLE = Slice(0, LAYERS)
 
 def family(kind: str, **settings: Any) -> Family | None:
     config = CONFIG_MAPPING[kind](**{**SIZES, "num_hidden_layers": LAYERS, **settings})
-    return family_of(config, tied=False)
+    return family_of(config)
 
 
 def test_the_kinds_are_those_whose_memory_is_reckoned_so() -> None:
