@@ -12,7 +12,7 @@ import heapq
 import itertools
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,11 @@ from diffuse_core.domain.gossip import Gossip
 from diffuse_core.domain.identity import Identity, NodeId, short_text
 from diffuse_core.domain.messages import AnyMessage, GossipMessage, Pull, Push, Rumour
 from diffuse_core.domain.records import Record, SignedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.domain.members import Member
 
 BOOT_MS = 1_700_000_000_000
 _encoder = msgspec.msgpack.Encoder()
@@ -107,12 +112,18 @@ class SimulatedNetwork:
 
     # --- running -------------------------------------------------------------------------
 
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        """Call `act` at the virtual time `when`, between deliveries."""
+        self._push(when, "act", act)
+
     def run(self, seconds: float) -> None:
         end = self.now + seconds
         while self._queue and self._queue[0][0] <= end:
             self.now, _, kind, what = heapq.heappop(self._queue)
             if kind == "deliver":
                 self._deliver(*what)
+            elif kind == "act":
+                what()
             elif kind == "unreachable":
                 sender, receiver = what
                 if sender.running:
@@ -122,13 +133,14 @@ class SimulatedNetwork:
                 self._wake(what)
         self.now = end
 
+    def members(self, number: int) -> tuple[Member, ...]:
+        """All that a node knows, itself included."""
+        node = self.nodes[number]
+        return node.gossip.members(self._local(node))
+
     def knows(self, number: int) -> dict[str, str]:
         """What a node believes: short id to liveness."""
-        node = self.nodes[number]
-        return {
-            short_text(member.record.node): member.liveness
-            for member in node.gossip.members(self._local(node))
-        }
+        return {short_text(member.record.node): member.liveness for member in self.members(number)}
 
     def look(self, number: int) -> tuple[list[SignedRecord], list[Rumour]]:
         """What a stranger that pulls from a node is pushed."""
