@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from diffuse_core.settings import running_node
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -58,13 +59,19 @@ class Processes:
                 process.kill()
                 process.wait()
 
-    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a long-running command."""
+    def start(
+        self, name: str, *arguments: str, within: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start a long-running command, behind the words `within` when there are any.
+
+        Started again under its name, a node keeps its key and adds to its log.
+        """
         directory = self.directory / name
         directory.mkdir(exist_ok=True, mode=0o700)
-        with (directory / "log").open("wb") as log:
+        command = [sys.executable, "-m", "diffuse_core", *arguments]
+        with (directory / "log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "diffuse_core", *arguments, "--state-dir", str(directory)],
+                [*within, *command, "--state-dir", str(directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -110,11 +117,15 @@ class Processes:
         raise AssertionError(f"{name} did not listen: {self.log(name)}")
 
     def command(
-        self, *arguments: str, text: str | None = None, seconds: float = 120
+        self,
+        *arguments: str,
+        text: str | None = None,
+        seconds: float = 120,
+        within: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         return subprocess.run(
-            [sys.executable, "-m", "diffuse_core", *arguments],
+            [*within, sys.executable, "-m", "diffuse_core", *arguments],
             capture_output=True,
             text=True,
             input=text,
