@@ -176,13 +176,14 @@ class Hardware(Protocol):
 
 
 class HardwareSample(msgspec.Struct, frozen=True):
-    """Percent 0..100, bytes."""
+    """Percent 0..100, bytes; `open_files` counts what the process has open, sockets too."""
 
     cpu_percent: float
     cpu_count: int
     memory_total: int
     memory_available: int
     process_rss: int
+    open_files: int = 0
 
 
 class Attachment(Protocol):

@@ -48,7 +48,12 @@ class SystemHardware:
             memory_total=min([total, *limits]),
             memory_available=self.available_memory(),
             process_rss=int(self._process.memory_info().rss),
+            open_files=self._open_files(),
         )
+
+    def _open_files(self) -> int:
+        count = "num_handles" if sys.platform == "win32" else "num_fds"
+        return int(getattr(self._process, count)())
 
     def cores(self) -> int:
         """Physical cores that this process may keep busy: of its affinity, within its quota.

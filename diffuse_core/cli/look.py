@@ -24,13 +24,15 @@ from diffuse_core.settings import parse_size, running_node, size_text, state_dir
 if TYPE_CHECKING:
     from diffuse_core.domain.planner import Plan
     from diffuse_core.domain.records import ModelRef
-    from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView, NodeView
+    from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView, NodeView, Telemetry
     from diffuse_core.errors import ModelUnknown
     from diffuse_core.model_ports import ModelSource
     from diffuse_core.services.devices import Device
     from diffuse_core.services.observer import Observer
 
 
+LATE_S = 0.05
+"""From this event-loop lag on it is worth a word."""
 BYTES_WORDS = {
     "weights": "weights of the layers",
     "kv_reserve": "room for KV cache",
@@ -106,8 +108,18 @@ def status(as_json: bool, **given: Any) -> None:
             f"process {telemetry.process_rss / 2**20:.0f} MiB, "
             f"weights {telemetry.weight_bytes / 2**20:.0f} MiB, "
             f"KV {telemetry.kv_used / 2**20:.0f} of {telemetry.kv_budget / 2**20:.0f} MiB, "
-            f"{telemetry.tokens_per_s:.1f} tokens/s"
+            f"{telemetry.tokens_per_s:.1f} tokens/s{_late(telemetry)}"
         )
+
+
+def _late(telemetry: Telemetry) -> str:
+    """What to say of the event loop: nothing while it is in time."""
+    if telemetry.loop_lag_p99_s < LATE_S:
+        return ""
+    return (
+        f"; late by {telemetry.loop_lag_p99_s * 1000:.0f} ms (p99 of the last minute, "
+        f"{telemetry.loop_lag_max_s * 1000:.0f} ms at most): this machine is busy"
+    )
 
 
 def _print_view(view: NetworkView) -> None:

@@ -77,7 +77,9 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """What the node's owner sees of the machine and the process.
 
     Percent 0..100, sizes in bytes, rates per second. `stage` tells in words what the host is
-    doing ("loading 40 %", "ready").
+    doing ("loading 40 %", "ready"). `loop_lag` is how late the event loop gets to what is due, in
+    seconds: over the last minute, and `ever` since the start. `bytes_in` and `bytes_out` are of
+    all frames since then; `tasks` those of the event loop, `open_files` file descriptors.
     """
 
     cpu_percent: float
@@ -97,6 +99,15 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float = 0.0
     bytes_in_per_s: float = 0.0
     bytes_out_per_s: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    loop_lag_p50_s: float = 0.0
+    loop_lag_p99_s: float = 0.0
+    loop_lag_max_s: float = 0.0
+    loop_lag_ever_p99_s: float = 0.0
+    loop_lag_ever_max_s: float = 0.0
+    tasks: int = 0
+    open_files: int = 0
 
 
 class Event(msgspec.Struct, frozen=True):

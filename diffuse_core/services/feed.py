@@ -19,6 +19,7 @@ from diffuse_core.domain.messages import (
 )
 from diffuse_core.domain.view import Event, Failed, FeedUpdate, Finished, Telemetry
 from diffuse_core.errors import ChannelClosed, DiffuseError
+from diffuse_core.services.loop_lag import LoopLag
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class FeedService:
         self._running: dict[tuple[Link, int], asyncio.Task[None]] = {}
         self._streams: dict[Link, asyncio.Task[None]] = {}
         self._last_traffic = (self._started, 0, 0)
+        self._lag = LoopLag()
+        self._lag.start()
         links = node.links
         links.handle(Subscribe, self._on_subscribe)
         links.handle(Generate, self._on_generate)
@@ -68,6 +71,7 @@ class FeedService:
 
     async def close(self) -> None:
         """End all streams and generations."""
+        self._lag.stop()
         await self._tasks.close()
 
     async def _allowed(self, link: Link) -> bool:
@@ -112,6 +116,7 @@ class FeedService:
         self._last_traffic = (now, traffic.bytes_in, traffic.bytes_out)
         host = self._host
         stage = host.stage if host is not None else None
+        lags = self._lag.lags()
         return Telemetry(
             cpu_percent=sample.cpu_percent,
             cpu_count=sample.cpu_count,
@@ -129,6 +134,15 @@ class FeedService:
             tokens_per_s=stage.meter.tokens_per_s() if stage is not None else 0.0,
             bytes_in_per_s=round(rates[0], 1),
             bytes_out_per_s=round(rates[1], 1),
+            bytes_in=traffic.bytes_in,
+            bytes_out=traffic.bytes_out,
+            loop_lag_p50_s=round(lags.p50_s, 4),
+            loop_lag_p99_s=round(lags.p99_s, 4),
+            loop_lag_max_s=round(lags.max_s, 4),
+            loop_lag_ever_p99_s=round(lags.ever_p99_s, 4),
+            loop_lag_ever_max_s=round(lags.ever_max_s, 4),
+            tasks=len(asyncio.all_tasks()),
+            open_files=sample.open_files,
         )
 
     # --- generations ------------------------------------------------------------------

@@ -3,6 +3,7 @@ from __future__ import annotations
 import resource
 import socket
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from diffuse_core.adapters.hardware import SystemHardware, interface_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 MIB = 2**20
 
@@ -32,6 +32,8 @@ def test_the_real_machine() -> None:
     assert 0 < sample.process_rss <= sample.memory_total
     assert 0 < sample.memory_available <= sample.memory_total
     assert reader.available_memory() > 0
+    with Path(__file__).open():
+        assert reader.sample().open_files == sample.open_files + 1
 
 
 def test_without_any_limit_the_machine_counts(tmp_path: Path) -> None:

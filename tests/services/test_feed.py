@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,8 @@ async def test_the_owner_sees_the_network_and_the_machine(split: Callable) -> No
         assert first.telemetry.slice == host.service.slice
         assert first.telemetry.stage == "ready"
         assert first.telemetry.weight_bytes == host.executors[0].weight_bytes
+        assert first.telemetry.tasks > 1
+        assert first.telemetry.open_files > 0
         host.node.note("info", "something happened")
         async with asyncio.timeout(2):
             async for update in updates:
@@ -88,6 +91,22 @@ async def test_the_owner_sees_the_network_and_the_machine(split: Callable) -> No
                     break
         # Each event is told once.
         assert not any(e.text == "something happened" for e in (await anext(updates)).events)
+
+
+async def test_the_owner_sees_a_loop_that_was_held_up(split: Callable) -> None:
+    cluster = await split(1)
+    attached = await cluster.attach(cluster.hosts[0])
+    async with asyncio.timeout(5), aclosing(attached.updates()) as updates:
+        await anext(updates)
+        time.sleep(0.3)  # noqa: ASYNC251  (what is to be noticed)
+        async for update in updates:
+            telemetry = update.telemetry
+            if telemetry.loop_lag_max_s >= 0.1:
+                break
+        assert telemetry.loop_lag_p50_s <= telemetry.loop_lag_p99_s <= telemetry.loop_lag_max_s
+        assert telemetry.loop_lag_ever_max_s >= telemetry.loop_lag_max_s
+        assert telemetry.bytes_in > 0
+        assert telemetry.bytes_out > 0
 
 
 async def test_the_owner_generates_through_the_node(split: Callable, tiny: TinyModel) -> None:
