@@ -17,24 +17,29 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.agenda import Agenda
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import Ack, Ping, PingRequest
+from diffuse_core.domain.pool import Pool
+from diffuse_core.domain.probes import (
+    PROBE_INTERVAL_S,
+    PROBE_TIMEOUT_S,
+    Probe,
+    Probes,
+    Relays,
+)
 from diffuse_core.domain.suspicion import Suspicion
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable
 
     from diffuse_core.domain.view import Liveness
 
-PROBE_INTERVAL_S = 1.0
-PROBE_TIMEOUT_S = 0.5
 INDIRECT_PROBES = 3
 STRIKES = 3
 MAX_HEALTH = 8
-MAX_PROBES = 64
-MAX_RELAYS = 256
-RELAY_S = 2.0
+HELPER_DRAWS = 4 * INDIRECT_PROBES
+"""Enough that, unless most nodes are suspect, as many helpers as wanted are among them."""
 JUMP_S = 1.0
 RTT_WEIGHT_UP = 0.2
 RTT_WEIGHT_DOWN = 0.5
@@ -43,31 +48,13 @@ RTT_WEIGHT_DOWN = 0.5
 Step = tuple[NodeId, Ping | Ack | PingRequest]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Known:
     heard_at: float
     state: Liveness = "alive"
     rtt_s: float | None = None
     strikes: int = 0
     suspicion: Suspicion | None = None
-
-
-@dataclass
-class _Probe:
-    nonce: int
-    sent: float
-    indirect_at: float
-    deadline: float
-    helpers: tuple[NodeId, ...] | None = None
-    refused: bool = False
-
-
-@dataclass(frozen=True)
-class _Relay:
-    asker: NodeId
-    nonce: int
-    target: NodeId
-    expires: float
 
 
 class FailureDetector:
@@ -81,9 +68,11 @@ class FailureDetector:
         self._own = own
         self._rng = rng
         self._known: dict[NodeId, _Known] = {}
+        self._live = Pool()
         self._round: list[NodeId] = []
-        self._probes: dict[NodeId, _Probe] = {}
-        self._relays: dict[int, _Relay] = {}
+        self._probes = Probes(rng)
+        self._relays = Relays(rng)
+        self._suspects: Agenda[NodeId] = Agenda()
         self._probe_at = math.inf
         self._health = 0
         self._steps: list[Step] = []
@@ -121,8 +110,16 @@ class FailureDetector:
         return None if known is None else known.rtt_s
 
     def live(self) -> list[NodeId]:
-        """The nodes that are not dead, in the order they came."""
-        return [node for node, known in self._known.items() if known.state != "dead"]
+        """The nodes that are not dead, in no order to rely on; takes time for each of them."""
+        return self._live.all()
+
+    def live_count(self) -> int:
+        """How many nodes are not dead, ourselves not counted."""
+        return len(self._live)
+
+    def sample_live(self, count: int) -> list[NodeId]:
+        """Up to `count` different nodes that are not dead, drawn at random."""
+        return self._live.sample(self._rng, count)
 
     # --- what happens ----------------------------------------------------------------------
 
@@ -131,18 +128,20 @@ class FailureDetector:
         known = self._known.get(node)
         if known is None:
             self._known[node] = _Known(heard_at=now)
+            self._live.add(node)
             self._round.insert(self._rng.randint(0, len(self._round)), node)
             self._probe_at = min(self._probe_at, now + PROBE_INTERVAL_S)
             return
         known.heard_at = now
-        known.suspicion = None
         known.strikes = 0
-        self._turn(node, known, "alive")
+        self._clear(node, known)
 
     def forget(self, node: NodeId) -> None:
         """Drop all about `node`; without a change being reported."""
         self._known.pop(node, None)
-        self._probes.pop(node, None)
+        self._live.discard(node)
+        self._probes.drop(node)
+        self._suspects.drop(node)
 
     def heard(self, node: NodeId, now: float) -> None:
         """Something came from `node` itself."""
@@ -174,68 +173,46 @@ class FailureDetector:
         """Nothing can be delivered to `node`: the connection was refused, or broke."""
         known = self._known.get(node)
         if known is None or known.state == "dead":
-            self._probes.pop(node, None)
+            self._probes.drop(node)
             return
-        if node not in self._probes and not self._begin(node, now, direct=False):
-            return
-        probe = self._probes[node]
-        if not probe.refused:
+        probe = self._probes.get(node) or self._begin(node, now, direct=False)
+        if probe is not None and not probe.refused:
             probe.refused = True
             probe.deadline = min(probe.deadline, now + PROBE_TIMEOUT_S)
-            self._ask_helpers(node, probe)
+            self._ask_helpers(probe)
 
     def relay(self, asker: NodeId, nonce: int, target: NodeId, now: float) -> None:
         """The member `asker` wants us to ping `target` for it."""
         if self.state(target) == "dead":
             return
-        if len(self._relays) >= MAX_RELAYS:
-            del self._relays[next(iter(self._relays))]
-        own_nonce = self._rng.getrandbits(32)
-        self._relays[own_nonce] = _Relay(asker, nonce, target, now + RELAY_S)
-        self._steps.append((target, Ping(own_nonce)))
+        self._steps.append((target, Ping(self._relays.begin(asker, nonce, target, now))))
 
     def ack(self, sender: NodeId, nonce: int, now: float) -> None:
         """An Ack came; those that answer no question of ours change nothing."""
-        relay = self._relays.get(nonce)
-        if relay is not None and relay.target == sender:
-            del self._relays[nonce]
+        relay = self._relays.answered(sender, nonce)
+        if relay is not None:
             self._steps.append((relay.asker, Ack(relay.nonce)))
             return
-        for node, probe in self._probes.items():
-            if probe.nonce == nonce and (sender == node or sender in (probe.helpers or ())):
-                del self._probes[node]
-                self._passed(node, probe, now, direct=sender == node)
-                return
+        probe = self._probes.answered(sender, nonce)
+        if probe is not None:
+            self._passed(probe, now, direct=sender == probe.node)
 
     # --- time ------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
         """When `tick` has something to do, monotonic; inf when never."""
-        times = [self._probe_at]
-        times.extend(
-            probe.deadline if probe.helpers is not None else probe.indirect_at
-            for probe in self._probes.values()
-        )
-        live = len(self.live())
-        times.extend(
-            known.suspicion.deadline(live)
-            for known in self._known.values()
-            if known.suspicion is not None
-        )
-        times.extend(relay.expires for relay in self._relays.values())
-        return min(times)
+        return min(self._probe_at, self._probes.next(), self._suspects.next(), self._relays.next())
 
     def tick(self, now: float) -> None:
         """Do what is due."""
         self._forgive_jump(now)
-        for nonce in [nonce for nonce, relay in self._relays.items() if now >= relay.expires]:
-            del self._relays[nonce]
-        for node, probe in list(self._probes.items()):
+        self._relays.expire(now)
+        for probe in self._probes.take(now):
             if now >= probe.deadline:
-                del self._probes[node]
-                self._failed(node, probe, now)
-            elif now >= probe.indirect_at and probe.helpers is None:
-                self._ask_helpers(node, probe)
+                self._probes.drop(probe.node)
+                self._failed(probe, now)
+            else:
+                self._ask_helpers(probe)
         self._expire(now)
         if now >= self._probe_at:
             self._probe_at = now + PROBE_INTERVAL_S * (1 + self._health)
@@ -258,19 +235,11 @@ class FailureDetector:
 
     # --- probes ----------------------------------------------------------------------------
 
-    def _begin(self, node: NodeId, now: float, *, direct: bool) -> bool:
-        if len(self._probes) >= MAX_PROBES:
-            return False
-        stretch = 1 + self._health
-        self._probes[node] = probe = _Probe(
-            nonce=self._rng.getrandbits(32),
-            sent=now,
-            indirect_at=now + PROBE_TIMEOUT_S * stretch,
-            deadline=now + PROBE_INTERVAL_S * stretch,
-        )
-        if direct:
+    def _begin(self, node: NodeId, now: float, *, direct: bool) -> Probe | None:
+        probe = self._probes.begin(node, now, 1 + self._health)
+        if probe is not None and direct:
             self._steps.append((node, Ping(probe.nonce)))
-        return True
+        return probe
 
     def _probe_next(self, now: float) -> None:
         """Probe in rounds, each in an order of its own: nobody waits longer than two rounds."""
@@ -284,17 +253,17 @@ class FailureDetector:
                 self._begin(node, now, direct=True)
                 return
 
-    def _ask_helpers(self, node: NodeId, probe: _Probe) -> None:
+    def _ask_helpers(self, probe: Probe) -> None:
         if probe.helpers is not None:
             return
-        able = [one for one in self._healthy() if one != node]
-        probe.helpers = tuple(self._rng.sample(able, min(INDIRECT_PROBES, len(able))))
-        self._steps.extend((helper, PingRequest(probe.nonce, node)) for helper in probe.helpers)
+        drawn = self.sample_live(HELPER_DRAWS)
+        able = [one for one in drawn if one != probe.node and self._known[one].state == "alive"]
+        helpers = tuple(able[:INDIRECT_PROBES])
+        self._probes.helped(probe, helpers)
+        self._steps.extend((helper, PingRequest(probe.nonce, probe.node)) for helper in helpers)
 
-    def _healthy(self) -> Iterable[NodeId]:
-        return (node for node, known in self._known.items() if known.state == "alive")
-
-    def _passed(self, node: NodeId, probe: _Probe, now: float, *, direct: bool) -> None:
+    def _passed(self, probe: Probe, now: float, *, direct: bool) -> None:
+        node = probe.node
         known = self._known[node]
         known.heard_at = now
         known.strikes = 0
@@ -308,10 +277,12 @@ class FailureDetector:
         if suspicion is not None:
             suspicion.withdraw()
             if suspicion.groundless:
-                known.suspicion = None
-                self._turn(node, known, "alive")
+                self._clear(node, known)
+            else:
+                self._await(node, suspicion)
 
-    def _failed(self, node: NodeId, probe: _Probe, now: float) -> None:
+    def _failed(self, probe: Probe, now: float) -> None:
+        node = probe.node
         known = self._known[node]
         if known.state == "dead":
             return
@@ -336,34 +307,49 @@ class FailureDetector:
             known.suspicion = Suspicion(self._own, now)
         if known.suspicion.accuse(by) and by == self._own:
             self._testimony.append(node)
+        self._await(node, known.suspicion)
         self._turn(node, known, "suspect")
+
+    def _await(self, node: NodeId, suspicion: Suspicion) -> None:
+        self._suspects.set(node, suspicion.deadline(len(self._live)))
+
+    def _clear(self, node: NodeId, known: _Known) -> None:
+        known.suspicion = None
+        self._suspects.drop(node)
+        self._turn(node, known, "alive")
 
     def _convict(self, node: NodeId, known: _Known) -> None:
         """Dead at once when we failed to reach it and enough others found it dead."""
-        if known.suspicion is not None and known.suspicion.convicted(len(self.live())):
+        if known.suspicion is not None and known.suspicion.convicted(len(self._live)):
             self._die(node, known)
 
     def _expire(self, now: float) -> None:
-        live = len(self.live())
-        for node, known in self._known.items():
+        for node in self._suspects.take(now):
+            known = self._known[node]
             suspicion = known.suspicion
-            if suspicion is None or now < suspicion.deadline(live):
+            if suspicion is None:  # pragma: no cover - dropped together
                 continue
-            if known.heard_at >= suspicion.started:
-                known.suspicion = None
-                self._turn(node, known, "alive")
+            if suspicion.deadline(len(self._live)) > now:
+                self._await(node, suspicion)  # the network grew meanwhile
+            elif known.heard_at >= suspicion.started:
+                self._clear(node, known)
             else:
                 self._die(node, known)
 
     def _die(self, node: NodeId, known: _Known) -> None:
         known.suspicion = None
         known.strikes = 0
+        self._suspects.drop(node)
         self._testimony.append(node)
         self._turn(node, known, "dead")
 
     def _turn(self, node: NodeId, known: _Known, state: Liveness) -> None:
         if known.state != state:
             known.state = state
+            if state == "dead":
+                self._live.discard(node)
+            else:
+                self._live.add(node)
             self._changes.append((node, state))
 
     # --- our own health --------------------------------------------------------------------
@@ -382,10 +368,8 @@ class FailureDetector:
             return
         self._ail(1)
         self._probe_at += late
-        for probe in self._probes.values():
-            probe.sent += late
-            probe.indirect_at += late
-            probe.deadline += late
+        self._probes.shift(late)
+        self._suspects.shift(late)
         for known in self._known.values():
             if known.suspicion is not None:
                 known.suspicion.started += late

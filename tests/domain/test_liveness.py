@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from domain_samples import ordered
 
-from diffuse_core.domain import liveness
-from diffuse_core.domain.liveness import MAX_HEALTH, MAX_PROBES, MAX_RELAYS, FailureDetector
+from diffuse_core.domain.liveness import MAX_HEALTH, FailureDetector
 from diffuse_core.domain.messages import Ack, Ping, PingRequest
+from diffuse_core.domain.probes import MAX_PROBES, MAX_RELAYS, RELAY_S
 from diffuse_core.domain.suspicion import SUSPICION_LEAST_S, SUSPICION_UNCONFIRMED, Suspicion
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def test_relayed_probes_expire_and_are_bounded() -> None:
     detector = _detector(A, B)
     detector.relay(B, 1, A, 0.0)
     nonce = _pings(detector)[A]
-    detector.tick(liveness.RELAY_S)
+    detector.tick(RELAY_S)
     detector.drain()
     detector.ack(A, nonce, 2.1)
     assert detector.drain() == []

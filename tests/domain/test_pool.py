@@ -1,0 +1,42 @@
+"""The pool: a set that can be drawn from."""
+
+from __future__ import annotations
+
+import random
+
+from domain_samples import ordered
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diffuse_core.domain.pool import Pool
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=80))
+def test_it_holds_what_a_set_would(steps: list[tuple[bool, int]]) -> None:
+    pool, nodes = Pool(), set()
+    for comes, number in steps:
+        if comes:
+            pool.add(ordered(number))
+            nodes.add(ordered(number))
+        else:
+            pool.discard(ordered(number))
+            nodes.discard(ordered(number))
+        assert len(pool) == len(nodes)
+        assert set(pool.all()) == nodes
+        assert all((ordered(one) in pool) == (ordered(one) in nodes) for one in range(13))
+
+
+def test_everybody_is_drawn_equally_often_and_nobody_twice() -> None:
+    pool, rng = Pool(), random.Random(1)
+    for number in range(10):
+        pool.add(ordered(number))
+    pool.discard(ordered(3))
+    drawn = [one for _ in range(3000) for one in pool.sample(rng, 3)]
+    assert {drawn.count(ordered(number)) // 100 for number in range(10) if number != 3} <= {
+        8,
+        9,
+        10,
+        11,
+    }
+    assert len(set(pool.sample(rng, 99))) == 9
+    assert pool.sample(rng, 0) == []
