@@ -6,18 +6,20 @@ any figure of it never share a Route, so a record that lies about a shape harms 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from diffuse_core.domain.slices import Slice, ranges_where, replicas_per_layer
-from diffuse_core.domain.view import CoverageState
+from diffuse_core.domain.view import Coming, CoverageState, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from diffuse_core.domain.members import Member
     from diffuse_core.domain.records import HoldState, ModelRef
+    from diffuse_core.domain.shapes import ModelShape
 
 READY: tuple[HoldState, ...] = ("ready",)
 COMMITTED: tuple[HoldState, ...] = ("claiming", "loading", "ready")
@@ -57,6 +59,32 @@ def cover(total: int, slices: Iterable[Slice], target: int) -> Coverage:
         weakest = ranges_where(count == lowest for count in replicas)[0]
     state: CoverageState = "Robust" if weakest is None else "Fragile"
     return Coverage(replicas, "Incomplete" if missing else state, missing, weakest)
+
+
+def remedy(shape: ModelShape, slices: Iterable[Slice], target: int) -> Remedy | None:
+    """The least that one more Host has to hold for every layer to have a holder more than now.
+
+    That is the span of the layers with the fewest holders. None when each has `target` of them.
+    """
+    coverage = cover(shape.layers, slices, target)
+    if coverage.weakest is None:
+        return None
+    lowest = coverage.min_replicas
+    weak = [layer for layer, count in enumerate(coverage.replicas) if count == lowest]
+    part = Slice(weak[0], weak[-1] + 1)
+    # What the span holds besides has at least one holder more than its weakest layers.
+    state: CoverageState = "Robust" if lowest + 1 >= target else "Fragile"
+    return Remedy(part, shape.needed_bytes(part), state, lowest + 1)
+
+
+def coming(members: Iterable[Member], model: ModelRef) -> tuple[Coming, ...]:
+    """What live Hosts of `model` claim or load, by slice; equal ones counted together."""
+    counts = Counter(
+        (member.record.holding.slice, member.record.holding.state)
+        for member in holders(members, model, ("claiming", "loading"))
+        if member.record.holding is not None
+    )
+    return tuple(Coming(part, state, hosts) for (part, state), hosts in sorted(counts.items()))
 
 
 def models(members: Iterable[Member]) -> tuple[ModelRef, ...]:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.coverage import cover, held_slices, holders, models
+from diffuse_core.domain.coverage import (
+    COMMITTED,
+    coming,
+    cover,
+    held_slices,
+    holders,
+    models,
+    remedy,
+)
 from diffuse_core.domain.identity import NodeId, node_text, short_text
 from diffuse_core.domain.members import Member
 from diffuse_core.domain.records import open_record
@@ -113,4 +121,7 @@ def _model_view(ref: ModelRef, members: Sequence[Member], target: int) -> ModelV
         min_replicas=coverage.min_replicas,
         target_replicas=target,
         hosts=len(holders(members, ref)),
+        weakest=coverage.weakest,
+        coming=coming(members, ref),
+        remedy=remedy(ref.shape, held_slices(members, ref, COMMITTED), target),
     )

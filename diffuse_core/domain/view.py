@@ -44,10 +44,30 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float = 0.0
 
 
+class Coming(msgspec.Struct, frozen=True):
+    """So many live Hosts claim or load this slice: it is not held yet."""
+
+    slice: Slice
+    state: HoldState
+    hosts: int
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """What one more Host could do: by holding `slice`, for `bytes`, bring the model to `state`."""
+
+    slice: Slice
+    bytes: int
+    state: CoverageState
+    min_replicas: int
+
+
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     """Coverage of one model.
 
-    `replicas` counts ready live Hosts per layer; `missing` are the ranges no such Host holds.
+    `replicas` counts ready live Hosts per layer; `missing` are the ranges no such Host holds;
+    `weakest` is the first of the ranges with the fewest holders, None when every layer has the
+    target number. `coming` is what live Hosts claim or load; `remedy` reckons with that as held,
+    and is None when nothing would be lacking then.
     """
 
     id: str
@@ -62,6 +82,9 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     min_replicas: int
     target_replicas: int
     hosts: int
+    weakest: Slice | None = None
+    coming: tuple[Coming, ...] = ()
+    remedy: Remedy | None = None
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):

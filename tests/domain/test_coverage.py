@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 from domain_samples import MODEL, SMOL, member, record
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diffuse_core.domain.coverage import (
     COMMITTED,
@@ -13,6 +15,7 @@ from diffuse_core.domain.coverage import (
     holders,
     missing_text,
     models,
+    remedy,
 )
 from diffuse_core.domain.members import Member
 from diffuse_core.domain.slices import Slice
@@ -85,3 +88,39 @@ def test_a_lie_about_the_shape_makes_another_model() -> None:
 )
 def test_missing_layers_in_words(missing: list[tuple[int, int]], text: str) -> None:
     assert missing_text(30, [Slice(*pair) for pair in missing]) == text
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 29), st.integers(1, 30)), max_size=8)
+
+
+@given(SPANS, st.integers(1, 3))
+def test_counts_add_up(spans: list[tuple[int, int]], target: int) -> None:
+    slices = [Slice(start, min(30, start + length)) for start, length in spans]
+    coverage = cover(30, slices, target)
+    assert sum(coverage.replicas) == sum(map(len, slices))
+    assert sum(map(len, coverage.missing)) == coverage.replicas.count(0)
+    assert (coverage.state == "Incomplete") == bool(coverage.missing)
+    assert (coverage.state == "Robust") == (coverage.min_replicas >= target)
+    assert (coverage.weakest is None) == (coverage.state == "Robust")
+
+
+@given(SPANS, st.integers(1, 3))
+def test_a_remedy_mends_and_nothing_smaller_does(
+    spans: list[tuple[int, int]], target: int
+) -> None:
+    slices = [Slice(start, min(30, start + length)) for start, length in spans]
+    before = cover(30, slices, target)
+    found = remedy(SMOL, slices, target)
+    if found is None:
+        assert before.state == "Robust"
+        return
+    after = cover(30, [*slices, found.slice], target)
+    assert (after.state, after.min_replicas) == (found.state, found.min_replicas)
+    assert after.min_replicas == before.min_replicas + 1
+    for part in (
+        (found.slice.start + 1, found.slice.end),
+        (found.slice.start, found.slice.end - 1),
+    ):
+        if part[0] < part[1]:
+            less = cover(30, [*slices, Slice(*part)], target)
+            assert less.min_replicas == before.min_replicas
