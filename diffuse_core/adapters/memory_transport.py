@@ -11,8 +11,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.channel import MAX_FRAME_BYTES
 from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed, Unreachable, UsageError
 
 if TYPE_CHECKING:

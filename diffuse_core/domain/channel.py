@@ -1,9 +1,13 @@
-"""The secure channel: who is at the other end, and frames that only they can read or write.
+"""The opening of a secure channel: who is at the other end, and on which network.
 
 A handshake is three Noise messages. The first carries, in clear, which protocol and network the
 dialler speaks, so that a mismatch can be named; the prologue binds the same facts. The second and
 third carry, encrypted, each side's node id and a signature that binds it to the static key the
-handshake proves. Frames follow as Noise transport messages.
+handshake proves. Frames follow, in a sealed stream.
+
+On a network with a key the handshake is XXpsk2: nobody without the key learns an id or gets a
+signature. There the greeting goes twice in the first message, once in clear for those who have
+no key, and once as Noise seals it.
 """
 
 from __future__ import annotations
@@ -22,35 +26,19 @@ from diffuse_core.domain.identity import (
     verify,
 )
 from diffuse_core.domain.messages import PROTOCOL_MAJOR, PROTOCOL_MINOR
-from diffuse_core.domain.noise import (
-    MAX_MESSAGE_BYTES,
-    TAG_BYTES,
-    XX,
-    CipherState,
-    NoiseError,
-    public_key,
-)
+from diffuse_core.domain.noise import KEY_BYTES, XX, NoiseError, SecretError, public_key
+from diffuse_core.domain.sealed_stream import SealedStream
 from diffuse_core.errors import ChannelClosed
-
-MAX_FRAME_BYTES = 4 * 2**20
-"""What one frame may carry."""
 
 MAX_HANDSHAKE_BYTES = 512
 MAX_NETWORK_BYTES = 64
-REKEY_MESSAGES = 2**16
-
-_LENGTH = 2
-_KIND = 1
-_CHUNK = MAX_MESSAGE_BYTES - TAG_BYTES - _KIND
-_OVERHEAD = _LENGTH + _KIND + TAG_BYTES
-
-MAX_SEALED_BYTES = MAX_FRAME_BYTES + -(-MAX_FRAME_BYTES // _CHUNK) * _OVERHEAD
-"""What a sealed frame may take on the wire."""
 
 Role = Literal["dialler", "listener"]
-FailureReason = Literal["malformed", "network", "version", "identity", "own", "unexpected"]
-
-_MORE, _LAST, _FAREWELL = b"\x00", b"\x01", b"\x02"
+FailureReason = Literal[
+    "malformed", "network", "version", "keyed", "keyless", "key", "identity", "own", "unexpected"
+]
+"""Of which keyed says that only this side has a network key, keyless that only the other has
+one, and key that they differ."""
 
 _Version = Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]
 _NetworkTag = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
@@ -65,11 +53,15 @@ class HandshakeFailed(ChannelClosed):
 
 
 class _Hello(msgspec.Struct, frozen=True, array_like=True):
-    """Payload of the first message, in clear; later minor versions may append to it."""
+    """Payload of the first message, in clear; later minor versions may append to it.
+
+    `sealed` is what Noise made of this greeting under a network key, empty without one.
+    """
 
     major: _Version
     minor: _Version
     network: _NetworkTag
+    sealed: Annotated[bytes, msgspec.Meta(max_length=128)] = b""
 
 
 class _Proof(msgspec.Struct, frozen=True, array_like=True):
@@ -94,23 +86,32 @@ class Credentials:
     """What a node shows in every handshake of one process on one network.
 
     `static` is a 32-byte X25519 secret, fresh per process. It is signed once for each role, so
-    that a proof cannot be reflected to the side it came from.
+    that a proof cannot be reflected to the side it came from. `key` is that of a private network
+    (see network_key.derive_key).
 
     Raises:
-        ValueError: the network's name is empty or too long, or `static` has not 32 bytes.
+        ValueError: the network's name is empty or too long, or a key has not 32 bytes.
     """
 
     def __init__(
-        self, identity: Identity, network: str, static: bytes, major: int = PROTOCOL_MAJOR
+        self,
+        identity: Identity,
+        network: str,
+        static: bytes,
+        major: int = PROTOCOL_MAJOR,
+        key: bytes | None = None,
     ) -> None:
         if not 0 < len(network.encode()) <= MAX_NETWORK_BYTES:
             raise ValueError(f"a network's name has 1 to {MAX_NETWORK_BYTES} bytes")
+        if key is not None and len(key) != KEY_BYTES:
+            raise ValueError(f"a network key has {KEY_BYTES} bytes")
         self.node = identity.node
         self.network = network
         self.major = major
         self.static = static
+        self.key = key
         self.prologue = b"diffuse" + major.to_bytes(2, "big") + network.encode()
-        self.tag = hashlib.sha256(b"diffuse/network\x00" + network.encode()).digest()[:16]
+        self.tag = network_tag(network)
         self._identity = identity
         self._public = public_key(static)
         self.hello = _encode(_Hello(major, PROTOCOL_MINOR, self.tag))
@@ -123,6 +124,11 @@ class Credentials:
     def _prove(self, role: Role) -> bytes:
         signature = self._identity.sign("channel", _statement(role, self.prologue, self._public))
         return _encode(_Proof(self.node, signature, self.major, PROTOCOL_MINOR))
+
+
+def network_tag(network: str) -> bytes:
+    """What stands for a network's name in clear, 16 bytes. Its key has no part in it."""
+    return hashlib.sha256(b"diffuse/network\x00" + network.encode()).digest()[:16]
 
 
 class Handshake:
@@ -147,6 +153,7 @@ class Handshake:
             prologue=credentials.prologue,
             static=credentials.static,
             ephemeral=ephemeral,
+            psk=credentials.key,
         )
         self._awaits: Literal["hello", "proof", "nothing"] = "proof"
         if role == "listener":
@@ -167,7 +174,14 @@ class Handshake:
 
     def start(self) -> bytes | None:
         """The message to send first; None for a listener, who waits."""
-        return self._noise.write(self._own.hello) if self._role == "dialler" else None
+        if self._role == "listener":
+            return None
+        message = self._noise.write(self._own.hello)
+        if self._own.key is None:
+            return message
+        hello = _decode(_hello_decoder, self._own.hello)
+        sealed = msgspec.structs.replace(hello, sealed=message[KEY_BYTES:])
+        return message[:KEY_BYTES] + _encode(sealed)
 
     def receive(self, message: bytes) -> bytes | None:
         """Take the other side's message; the answer to send, if one is due.
@@ -179,13 +193,16 @@ class Handshake:
         if awaited == "nothing" or len(message) > MAX_HANDSHAKE_BYTES:
             raise HandshakeFailed("a message came that has no place in a handshake", "malformed")
         try:
-            payload = self._noise.read(message)
             if awaited == "hello":
-                return self._greet(_decode(_hello_decoder, payload))
-            remote = self._check(_decode(_proof_decoder, payload))
+                return self._greet(message)
+            remote = self._check(_decode(_proof_decoder, self._noise.read(message)))
             answer = None
             if self._role == "dialler":
                 answer = self._noise.write(self._own.proof("dialler"))
+        except SecretError as error:
+            raise HandshakeFailed(
+                "the other node has another network key; give both the same --network-key", "key"
+            ) from error
         except NoiseError as error:
             raise HandshakeFailed(f"the handshake failed: {error}", "malformed") from error
         self._remote = remote
@@ -197,7 +214,8 @@ class Handshake:
             raise ChannelClosed("the other end is not proven")
         return SealedStream(*self._noise.split())
 
-    def _greet(self, hello: _Hello) -> bytes:
+    def _greet(self, message: bytes) -> bytes:
+        hello = _decode(_hello_decoder, message[KEY_BYTES:])
         self._same_major(hello.major)
         if hello.network != self._own.tag:
             raise HandshakeFailed(
@@ -205,8 +223,29 @@ class Handshake:
                 "give both the same --network",
                 "network",
             )
+        self._same_kind(keyed=bool(hello.sealed))
+        if hello.sealed:
+            again = _decode(_hello_decoder, self._noise.read(message[:KEY_BYTES] + hello.sealed))
+            if again != msgspec.structs.replace(hello, sealed=b""):
+                raise NoiseError("the greeting was changed")
+        else:
+            self._noise.read(message)
         self._awaits = "proof"
         return self._noise.write(self._own.proof("listener"))
+
+    def _same_kind(self, *, keyed: bool) -> None:
+        if self._own.key is not None and not keyed:
+            raise HandshakeFailed(
+                "the other node gave no network key, and this network has one; give it the same "
+                "--network-key",
+                "keyed",
+            )
+        if self._own.key is None and keyed:
+            raise HandshakeFailed(
+                "the other node has a network key, this one none; give both the same "
+                "--network-key, or none",
+                "keyless",
+            )
 
     def _same_major(self, major: int) -> None:
         if major != self._own.major:
@@ -231,104 +270,6 @@ class Handshake:
                 "unexpected",
             )
         return node
-
-
-class SealedStream:
-    """Frames to and from the other end, sealed in order.
-
-    One frame is one wire message: Noise messages with a 2-byte big-endian length before each,
-    whose first byte says, encrypted, whether more of the frame follows. Both ends count messages
-    and replace the key of a direction after every REKEY_MESSAGES of it.
-    """
-
-    def __init__(self, sending: CipherState, receiving: CipherState) -> None:
-        self._sending = sending
-        self._receiving = receiving
-        self._sent = 0
-        self._received = 0
-        self._may_send = True
-        self._may_receive = True
-
-    def seal(self, frame: bytes) -> bytes:
-        """The wire message of a frame.
-
-        Raises:
-            ValueError: the frame passes MAX_FRAME_BYTES.
-            ChannelClosed: after `close`.
-        """
-        if len(frame) > MAX_FRAME_BYTES:
-            raise ValueError(f"a frame of {len(frame)} bytes passes {MAX_FRAME_BYTES}")
-        if not self._may_send:
-            raise ChannelClosed("the channel was closed")
-        if len(frame) <= _CHUNK:
-            return self._encrypt(_LAST + frame)
-        view = memoryview(frame)
-        last = (len(frame) - 1) // _CHUNK * _CHUNK
-        parts = [
-            self._encrypt(b"".join((_LAST if at == last else _MORE, view[at : at + _CHUNK])))
-            for at in range(0, len(frame), _CHUNK)
-        ]
-        return b"".join(parts)
-
-    def close(self) -> bytes:
-        """The wire message that says farewell; nothing can be sealed after it."""
-        if not self._may_send:
-            raise ChannelClosed("the channel was closed")
-        self._may_send = False
-        return self._encrypt(_FAREWELL)
-
-    def open(self, wire: bytes) -> bytes | None:
-        """The frame of a wire message; None when it is the other end's farewell.
-
-        Raises:
-            ChannelClosed: changed, cut, repeated, out of order, too large, or after the end. The
-                stream is dead from then on.
-        """
-        if not self._may_receive:
-            raise ChannelClosed("the channel ended")
-        # Dead until the whole message proves good.
-        self._may_receive = False
-        if len(wire) > MAX_SEALED_BYTES:
-            raise ChannelClosed("a message passed the size limit; the channel was closed")
-        try:
-            kind, frame = self._open(wire)
-        except NoiseError as error:
-            raise ChannelClosed(f"{error}; the channel was closed") from error
-        if kind == _FAREWELL:
-            return None
-        self._may_receive = True
-        return frame
-
-    def _open(self, wire: bytes) -> tuple[bytes, bytes]:
-        parts: list[bytes] = []
-        kind, at = _MORE, 0
-        while kind == _MORE:
-            end = at + _LENGTH + int.from_bytes(wire[at : at + _LENGTH], "big")
-            # A length past the end makes a slice that is too short to authenticate.
-            sealed = wire[at + _LENGTH : end]
-            plain = self._decrypt(sealed)
-            kind, at = plain[:_KIND], end
-            # Only whole messages may come before the last: many tiny ones would cost much.
-            if kind == _MORE and len(sealed) != MAX_MESSAGE_BYTES:
-                raise NoiseError("a malformed message arrived")
-            parts.append(plain[_KIND:])
-        if at != len(wire) or kind not in (_LAST, _FAREWELL):
-            raise NoiseError("a malformed message arrived")
-        return kind, parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _encrypt(self, plain: bytes) -> bytes:
-        sealed = self._sending.encrypt(plain)
-        self._sent += 1
-        if self._sent % REKEY_MESSAGES == 0:
-            self._sending.rekey()
-        return len(sealed).to_bytes(_LENGTH, "big") + sealed
-
-    def _decrypt(self, sealed: bytes) -> bytes:
-        plain = self._receiving.decrypt(sealed)
-        self._received += 1
-        if self._received % REKEY_MESSAGES == 0:
-            self._receiving.rekey()
-        return plain
 
 
 def _statement(role: Role, prologue: bytes, static: bytes) -> bytes:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from diffuse_core.domain.channel import MAX_FRAME_BYTES
 from diffuse_core.domain.messages import AnyMessage
+from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed
 
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 64 * 2**10

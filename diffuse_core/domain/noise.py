@@ -1,4 +1,4 @@
-"""Noise_XX_25519_ChaChaPoly_SHA256, without I/O.
+"""Noise_XX_25519_ChaChaPoly_SHA256, and XXpsk2 for a shared secret, without I/O.
 
 Follows the Noise Protocol Framework, revision 34 (https://noiseprotocol.org/noise.html); names in
 brackets below are those of its section 5. Secrets come in as arguments, so that a published test
@@ -16,6 +16,9 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 PROTOCOL_NAME = b"Noise_XX_25519_ChaChaPoly_SHA256"
+PSK_PROTOCOL_NAME = b"Noise_XXpsk%d_25519_ChaChaPoly_SHA256"
+PSK_AFTER = 2
+"""With a shared secret: after which message it is mixed in (section 9.4)."""
 KEY_BYTES = 32
 TAG_BYTES = 16
 MAX_MESSAGE_BYTES = 65535
@@ -26,12 +29,17 @@ _LAST_NONCE = 2**64 - 1
 
 _pack_nonce = struct.Struct("<4xQ").pack
 
-_Token = Literal["e", "s", "ee", "es", "se"]
+_Token = Literal["e", "s", "ee", "es", "se", "psk"]
+_DH = ("ee", "es", "se")
 _PATTERN: tuple[tuple[_Token, ...], ...] = (("e",), ("e", "ee", "s", "es"), ("s", "se"))
 
 
 class NoiseError(Exception):
     """The other side broke the protocol, or the bytes were changed; nothing can be mended."""
+
+
+class SecretError(NoiseError):
+    """The other side has another shared secret, or none, or the bytes were changed."""
 
 
 def public_key(secret: bytes) -> bytes:
@@ -88,9 +96,9 @@ class CipherState:
 class SymmetricState:
     """Chaining key, transcript hash and the cipher they lead to [SymmetricState]."""
 
-    def __init__(self) -> None:
-        # The name has exactly HASHLEN bytes, so that it is the first hash as it stands.
-        self.hash = self._chain = PROTOCOL_NAME
+    def __init__(self, name: bytes = PROTOCOL_NAME) -> None:
+        # A name of exactly HASHLEN bytes is the first hash as it stands.
+        self.hash = self._chain = name if len(name) <= KEY_BYTES else hashlib.sha256(name).digest()
         self._cipher: CipherState | None = None
 
     def mix_hash(self, data: bytes) -> None:
@@ -99,7 +107,13 @@ class SymmetricState:
 
     def mix_key(self, material: bytes) -> None:
         """[MixKey]."""
-        self._chain, key = _hkdf(self._chain, material)
+        self._chain, key = _hkdf(self._chain, material, 2)
+        self._cipher = CipherState(key)
+
+    def mix_key_and_hash(self, secret: bytes) -> None:
+        """[MixKeyAndHash]."""
+        self._chain, digest, key = _hkdf(self._chain, secret, 3)
+        self.mix_hash(digest)
         self._cipher = CipherState(key)
 
     def encrypt_and_hash(self, plaintext: bytes) -> bytes:
@@ -116,7 +130,7 @@ class SymmetricState:
 
     def split(self) -> tuple[CipherState, CipherState]:
         """[Split]: the initiator's sending and receiving cipher."""
-        first, second = _hkdf(self._chain, b"")
+        first, second = _hkdf(self._chain, b"", 2)
         return CipherState(first), CipherState(second)
 
 
@@ -124,22 +138,44 @@ class XX:
     """One side of the XX handshake [HandshakeState]: write and read in turn, three messages.
 
     `static` and `ephemeral` are 32-byte X25519 secrets; the ephemeral one must be used once only.
+    With `psk`, 32 bytes that both sides must have, it is XXpsk2. There the second message's
+    payload is the first thing that the secret protects. Nothing can be tried against a recorded
+    handshake, since that payload is also under a key agreed on with ephemeral secrets: psk0 and
+    psk1 would give whoever listens something to try guesses on, psk3 would show the responder's
+    payload to whoever dials.
+    `psk_after` is the number behind `psk`; Diffuse uses the default.
     """
 
     def __init__(
-        self, *, initiator: bool, prologue: bytes, static: bytes, ephemeral: bytes
+        self,
+        *,
+        initiator: bool,
+        prologue: bytes,
+        static: bytes,
+        ephemeral: bytes,
+        psk: bytes | None = None,
+        psk_after: int = PSK_AFTER,
     ) -> None:
         self._initiator = initiator
         self._secrets = {"s": static, "e": ephemeral}
         self._remote: dict[str, bytes] = {}
-        self._symmetric = SymmetricState()
+        self._psk = psk
+        self._pattern = _PATTERN
+        name = PROTOCOL_NAME
+        if psk is not None:
+            name = PSK_PROTOCOL_NAME % psk_after
+            self._pattern = tuple(
+                (*tokens, "psk") if number == psk_after else tokens
+                for number, tokens in enumerate(_PATTERN, start=1)
+            )
+        self._symmetric = SymmetricState(name)
         self._symmetric.mix_hash(prologue)
         self._step = 0
 
     @property
     def done(self) -> bool:
         """Whether all three messages passed."""
-        return self._step == len(_PATTERN)
+        return self._step == len(self._pattern)
 
     @property
     def hash(self) -> bytes:
@@ -162,7 +198,7 @@ class XX:
             if token in self._secrets:
                 parts.append(self._write_key(token))
             else:
-                self._mix_dh(token)
+                self._mix(token)
         parts.append(self._symmetric.encrypt_and_hash(payload))
         return b"".join(parts)
 
@@ -171,14 +207,21 @@ class XX:
 
         Raises:
             NoiseError: out of turn, too short, changed, or with a key of low order.
+            SecretError: all but what the shared secret protects was in order.
         """
         rest = message
-        for token in self._turn(writing=False):
+        tokens = self._turn(writing=False)
+        for token in tokens:
             if token in self._secrets:
                 rest = self._read_key(token, rest)
             else:
-                self._mix_dh(token)
-        return self._symmetric.decrypt_and_hash(rest)
+                self._mix(token)
+        try:
+            return self._symmetric.decrypt_and_hash(rest)
+        except NoiseError as error:
+            if "psk" in tokens:
+                raise SecretError("the shared secrets differ") from error
+            raise
 
     def split(self) -> tuple[CipherState, CipherState]:
         """This side's (sending, receiving) ciphers, once done."""
@@ -190,13 +233,13 @@ class XX:
         if self.done or mine != writing:
             raise NoiseError("a handshake message came out of turn")
         self._step += 1
-        return _PATTERN[self._step - 1]
+        return self._pattern[self._step - 1]
 
     def _write_key(self, name: _Token) -> bytes:
         public = public_key(self._secrets[name])
         if name == "s":
             return self._symmetric.encrypt_and_hash(public)
-        self._symmetric.mix_hash(public)
+        self._mix_ephemeral(public)
         return public
 
     def _read_key(self, name: _Token, rest: bytes) -> bytes:
@@ -208,11 +251,20 @@ class XX:
         if name == "s":
             key = self._symmetric.decrypt_and_hash(key)
         else:
-            self._symmetric.mix_hash(key)
+            self._mix_ephemeral(key)
         self._remote[name] = key
         return rest[size:]
 
-    def _mix_dh(self, token: _Token) -> None:
+    def _mix_ephemeral(self, public: bytes) -> None:
+        self._symmetric.mix_hash(public)
+        if self._psk is not None:
+            # Makes the keys of every handshake differ although the secret does not (section 9.2).
+            self._symmetric.mix_key(public)
+
+    def _mix(self, token: _Token) -> None:
+        if self._psk is not None and token not in _DH:
+            self._symmetric.mix_key_and_hash(self._psk)
+            return
         # The first letter is the initiator's key, the second the responder's.
         mine, theirs = tuple(token if self._initiator else reversed(token))
         try:
@@ -223,8 +275,10 @@ class XX:
         self._symmetric.mix_key(shared)
 
 
-def _hkdf(chain: bytes, material: bytes) -> tuple[bytes, bytes]:
-    """[HKDF] with two outputs, which is RFC 5869 with `chain` as salt and no info."""
+def _hkdf(chain: bytes, material: bytes, outputs: int) -> list[bytes]:
+    """[HKDF], which is RFC 5869 with `chain` as salt and no info."""
     secret = hmac.digest(chain, material, "sha256")
-    first = hmac.digest(secret, b"\x01", "sha256")
-    return first, hmac.digest(secret, first + b"\x02", "sha256")
+    found = [hmac.digest(secret, b"\x01", "sha256")]
+    for number in range(2, outputs + 1):
+        found.append(hmac.digest(secret, found[-1] + bytes([number]), "sha256"))
+    return found

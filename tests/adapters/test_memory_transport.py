@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diffuse_core.adapters.memory_transport import QUEUE_FRAMES, MemoryChannel, MemoryNetwork
-from diffuse_core.domain.channel import MAX_FRAME_BYTES
 from diffuse_core.domain.identity import NodeId
+from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed, Unreachable, UsageError
 
 if TYPE_CHECKING:

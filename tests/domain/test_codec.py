@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diffuse_core.domain.channel import MAX_FRAME_BYTES
 from diffuse_core.domain.codec import MAX_BODY_BYTES, decode, encode
 from diffuse_core.domain.messages import Ping, Push
+from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed
 
 

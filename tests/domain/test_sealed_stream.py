@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from diffuse_core.domain import channel as module
-from diffuse_core.domain.channel import MAX_FRAME_BYTES, MAX_SEALED_BYTES, SealedStream
+from diffuse_core.domain import sealed_stream as module
 from diffuse_core.domain.noise import MAX_MESSAGE_BYTES, CipherState
+from diffuse_core.domain.sealed_stream import (
+    MAX_FRAME_BYTES,
+    MAX_SEALED_BYTES,
+    SealedStream,
+)
 from diffuse_core.errors import ChannelClosed
 
 CHUNK = MAX_MESSAGE_BYTES - 17

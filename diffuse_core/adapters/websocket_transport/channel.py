@@ -14,7 +14,7 @@ from diffuse_core.errors import ChannelClosed
 if TYPE_CHECKING:
     from websockets.asyncio.connection import Connection
 
-    from diffuse_core.domain.channel import SealedStream
+    from diffuse_core.domain.sealed_stream import SealedStream
 
 SEND_DEADLINE_S = 20.0
 

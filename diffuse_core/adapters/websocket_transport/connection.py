@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from websockets.asyncio.connection import Connection
 from websockets.typing import Subprotocol
 
-from diffuse_core.domain.channel import MAX_SEALED_BYTES
+from diffuse_core.domain.sealed_stream import MAX_SEALED_BYTES
 
 if TYPE_CHECKING:
     from diffuse_core.domain.channel import FailureReason, Handshake
@@ -20,8 +20,14 @@ MAX_UNPROVEN_BYTES = 512 * 1024
 """What a stranger may send: more than a handshake, since frames may come right behind it."""
 
 REFUSED = 4000
-CLOSE_CODES: dict[FailureReason, int] = {"network": 4001, "version": 4002}
-"""Told to a dialler that is refused (REFUSED for other reasons).
+CLOSE_CODES: dict[FailureReason, int] = {
+    "network": 4001,
+    "version": 4002,
+    "keyed": 4003,
+    "keyless": 4004,
+    "key": 4005,
+}
+"""Told to the other end when a handshake fails (REFUSED for other reasons).
 
 Not authenticated, so good for its error message and nothing else.
 """

@@ -201,11 +201,18 @@ class WebSocketListener:
             log.info("refused %s: %s", format_address(connection.remote_address), error)
             await connection.close(CLOSE_CODES.get(error.reason, REFUSED))
             return None
-        except (TimeoutError, ConnectionClosed, OSError):
+        except (TimeoutError, ConnectionClosed, OSError) as error:
+            if isinstance(error, ConnectionClosed) and error.rcvd is not None:
+                self._tell_why(connection, error.rcvd.code)
             connection.transport.abort()
             return None
         self._gate.admit(connection)
         return WebSocketChannel(connection, handshake.session(), handshake.remote)
+
+    def _tell_why(self, connection: Inbound, code: int) -> None:
+        if code == CLOSE_CODES["key"]:
+            address = format_address(connection.remote_address)
+            log.info("refused %s: it has another network key", address)
 
 
 def _answer_http(connection: ServerConnection, request: Request) -> Response | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from typing import TYPE_CHECKING, cast
 
@@ -13,6 +14,7 @@ from websockets.exceptions import WebSocketException as WebSocketError
 from diffuse_core.adapters.websocket_transport.channel import WebSocketChannel
 from diffuse_core.adapters.websocket_transport.connection import (
     CLOSE_CODES,
+    CLOSE_S,
     OPTIONS,
     REFUSED,
     SUBPROTOCOL,
@@ -42,13 +44,13 @@ class _Outbound(StrangerLimit, ClientConnection):
 class WebSocketTransport:
     """Makes channels that prove `identity` on `network`; its static key lives as long as it."""
 
-    def __init__(self, identity: Identity, network: str) -> None:
-        """Make the keys.
+    def __init__(self, identity: Identity, network: str, key: bytes | None = None) -> None:
+        """Make the keys; `key` is that of a private network (see network_key.derive_key).
 
         Raises:
             ValueError: the network's name is empty or longer than 64 bytes.
         """
-        self._credentials = Credentials(identity, network, secrets.token_bytes(32))
+        self._credentials = Credentials(identity, network, secrets.token_bytes(32), key=key)
 
     async def dial(
         self,
@@ -110,12 +112,23 @@ async def _prove(address: str, connection: _Outbound, handshake: Handshake) -> N
         tune(connection)
         await prove(connection, handshake)
     except BaseException as error:
-        connection.transport.abort()
+        try:
+            if isinstance(error, HandshakeFailed) and error.reason == "key":
+                await _tell_key_differs(connection)
+        finally:
+            connection.transport.abort()
         if isinstance(error, HandshakeFailed):
             raise Unreachable(f"cannot use {address}: {error}") from error
         if isinstance(error, ConnectionClosed | OSError):
             raise Unreachable(f"{address} {_why_refused(error)}") from error
         raise
+
+
+async def _tell_key_differs(connection: _Outbound) -> None:
+    """Only the dialler can see that the keys differ; the listener's owner wants to know, too."""
+    with contextlib.suppress(TimeoutError, ConnectionClosed, OSError):
+        async with asyncio.timeout(CLOSE_S):
+            await connection.close(CLOSE_CODES["key"])
 
 
 def _what_answered(error: Exception) -> str:
@@ -136,6 +149,10 @@ def _why_refused(error: Exception) -> str:
         return "is on another network; give both nodes the same --network"
     if code == CLOSE_CODES["version"]:
         return "speaks another protocol version; update the older node"
+    if code == CLOSE_CODES["keyed"]:
+        return "is on a network with a key; give this node the same --network-key"
+    if code == CLOSE_CODES["keyless"]:
+        return "has no network key and this node has one; give both the same --network-key"
     if code == REFUSED:
         return "refused the handshake; something on the way may change the bytes"
     return "hung up during the handshake; try again"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.domain.channel import MAX_FRAME_BYTES
+from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed
 
 if TYPE_CHECKING:

@@ -1,0 +1,122 @@
+"""The sealed stream: frames that only the two ends of a channel can read or write.
+
+Frames travel as Noise transport messages, under the keys that the handshake led to.
+"""
+
+from __future__ import annotations
+
+from diffuse_core.domain.noise import MAX_MESSAGE_BYTES, TAG_BYTES, CipherState, NoiseError
+from diffuse_core.errors import ChannelClosed
+
+MAX_FRAME_BYTES = 4 * 2**20
+"""What one frame may carry."""
+
+REKEY_MESSAGES = 2**16
+
+_LENGTH = 2
+_KIND = 1
+_CHUNK = MAX_MESSAGE_BYTES - TAG_BYTES - _KIND
+_OVERHEAD = _LENGTH + _KIND + TAG_BYTES
+
+MAX_SEALED_BYTES = MAX_FRAME_BYTES + -(-MAX_FRAME_BYTES // _CHUNK) * _OVERHEAD
+"""What a sealed frame may take on the wire."""
+
+_MORE, _LAST, _FAREWELL = b"\x00", b"\x01", b"\x02"
+
+
+class SealedStream:
+    """Frames to and from the other end, sealed in order.
+
+    One frame is one wire message: Noise messages with a 2-byte big-endian length before each,
+    whose first byte says, encrypted, whether more of the frame follows. Both ends count messages
+    and replace the key of a direction after every REKEY_MESSAGES of it.
+    """
+
+    def __init__(self, sending: CipherState, receiving: CipherState) -> None:
+        self._sending = sending
+        self._receiving = receiving
+        self._sent = 0
+        self._received = 0
+        self._may_send = True
+        self._may_receive = True
+
+    def seal(self, frame: bytes) -> bytes:
+        """The wire message of a frame.
+
+        Raises:
+            ValueError: the frame passes MAX_FRAME_BYTES.
+            ChannelClosed: after `close`.
+        """
+        if len(frame) > MAX_FRAME_BYTES:
+            raise ValueError(f"a frame of {len(frame)} bytes passes {MAX_FRAME_BYTES}")
+        if not self._may_send:
+            raise ChannelClosed("the channel was closed")
+        if len(frame) <= _CHUNK:
+            return self._encrypt(_LAST + frame)
+        view = memoryview(frame)
+        last = (len(frame) - 1) // _CHUNK * _CHUNK
+        parts = [
+            self._encrypt(b"".join((_LAST if at == last else _MORE, view[at : at + _CHUNK])))
+            for at in range(0, len(frame), _CHUNK)
+        ]
+        return b"".join(parts)
+
+    def close(self) -> bytes:
+        """The wire message that says farewell; nothing can be sealed after it."""
+        if not self._may_send:
+            raise ChannelClosed("the channel was closed")
+        self._may_send = False
+        return self._encrypt(_FAREWELL)
+
+    def open(self, wire: bytes) -> bytes | None:
+        """The frame of a wire message; None when it is the other end's farewell.
+
+        Raises:
+            ChannelClosed: changed, cut, repeated, out of order, too large, or after the end. The
+                stream is dead from then on.
+        """
+        if not self._may_receive:
+            raise ChannelClosed("the channel ended")
+        # Dead until the whole message proves good.
+        self._may_receive = False
+        if len(wire) > MAX_SEALED_BYTES:
+            raise ChannelClosed("a message passed the size limit; the channel was closed")
+        try:
+            kind, frame = self._open(wire)
+        except NoiseError as error:
+            raise ChannelClosed(f"{error}; the channel was closed") from error
+        if kind == _FAREWELL:
+            return None
+        self._may_receive = True
+        return frame
+
+    def _open(self, wire: bytes) -> tuple[bytes, bytes]:
+        parts: list[bytes] = []
+        kind, at = _MORE, 0
+        while kind == _MORE:
+            end = at + _LENGTH + int.from_bytes(wire[at : at + _LENGTH], "big")
+            # A length past the end makes a slice that is too short to authenticate.
+            sealed = wire[at + _LENGTH : end]
+            plain = self._decrypt(sealed)
+            kind, at = plain[:_KIND], end
+            # Only whole messages may come before the last: many tiny ones would cost much.
+            if kind == _MORE and len(sealed) != MAX_MESSAGE_BYTES:
+                raise NoiseError("a malformed message arrived")
+            parts.append(plain[_KIND:])
+        if at != len(wire) or kind not in (_LAST, _FAREWELL):
+            raise NoiseError("a malformed message arrived")
+        return kind, parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _encrypt(self, plain: bytes) -> bytes:
+        sealed = self._sending.encrypt(plain)
+        self._sent += 1
+        if self._sent % REKEY_MESSAGES == 0:
+            self._sending.rekey()
+        return len(sealed).to_bytes(_LENGTH, "big") + sealed
+
+    def _decrypt(self, sealed: bytes) -> bytes:
+        plain = self._receiving.decrypt(sealed)
+        self._received += 1
+        if self._received % REKEY_MESSAGES == 0:
+            self._receiving.rekey()
+        return plain
