@@ -107,14 +107,17 @@ def _load_tokenizer(bundle: Bundle) -> Tokenizer:
     return load_tokenizer(bundle)
 
 
-def _calm_threads() -> None:
-    """Let torch's threads spin only briefly for each other; must come before torch is loaded.
+def _load_torch(module: str) -> None:
+    """Import what stands on torch, with its threads spinning only briefly for each other.
 
     By default they spin for milliseconds, which is ruinous as soon as two Hosts, or a Host and
     anything else, share the cores: three Hosts on two busy cores went from 2.5 to 9-16 tokens/s
     with this, and a single Host on idle cores from 42 to 48.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    from diffuse_core.adapters.executor.quiet_import import import_quietly
+
+    import_quietly(module)
 
 
 def _load_slice(
@@ -125,14 +128,14 @@ def _load_slice(
     *,
     device: DeviceKind,
 ) -> Executor:
-    _calm_threads()
+    _load_torch("diffuse_core.adapters.executor.loader")
     from diffuse_core.adapters.executor.loader import load_slice
 
     return load_slice(source, part, contract, progress, device=device)
 
 
 def _accelerators() -> Mapping[DeviceKind, int]:
-    _calm_threads()
+    _load_torch("diffuse_core.adapters.executor.accelerators")
     from diffuse_core.adapters.executor.accelerators import accelerators
 
     return accelerators()
@@ -148,7 +151,7 @@ def find_device(asked: DeviceKind | None, threads: int | None) -> Device:
 
 
 def _warm(device: Device) -> None:
-    _calm_threads()
+    _load_torch("diffuse_core.adapters.executor.loader")
     from diffuse_core.adapters.executor.loader import set_threads
 
     set_threads(device.threads)
