@@ -10,8 +10,9 @@ import click
 from diffuse_core import __version__
 from diffuse_core.cli.ask import chat, query
 from diffuse_core.cli.demo import demo
-from diffuse_core.cli.look import models, plan, status
+from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
+from diffuse_core.cli.plan import plan
 from diffuse_core.cli.verify import verify
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 

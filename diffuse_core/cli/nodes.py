@@ -72,7 +72,8 @@ def node(**given: Any) -> int:
     "--model",
     required=True,
     metavar="M",
-    help="`demo`, a GGUF file, a directory, or ORG/NAME[@REVISION] of the hub.",
+    help="`demo`, a GGUF file, a directory, ORG/NAME[@REVISION] of the hub, or `auto`: the "
+    "model of the network that needs this host most.",
 )
 @holding
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.coverage import missing_text
@@ -12,11 +13,24 @@ if TYPE_CHECKING:
 
 DEMO_ALIAS = "demo"
 DEMO_MODEL_ID = "smollm2-135m-instruct"
+_FETCHED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?")
 
 
 def network_id(name: str) -> str:
     """The id that a model's short name stands for on the network."""
     return DEMO_MODEL_ID if name == DEMO_ALIAS else name
+
+
+def fetch_name(model_id: str) -> str | None:
+    """What anybody may get the model of that id under: the hub's name, or the demo's alias.
+
+    None for an id that can only be that of files on its Host's disk. Whether there is such a
+    model, and whether it is the same, is for opening it to find out.
+    """
+    if model_id == DEMO_MODEL_ID:
+        return DEMO_ALIAS
+    fetched = _FETCHED.fullmatch(model_id) is not None and ".." not in model_id
+    return model_id if fetched else None
 
 
 def find_model(view: NetworkView, name: str) -> ModelView:

@@ -7,12 +7,19 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from diffuse_core.domain.bundle import bundle_digest
 from diffuse_core.domain.coverage import models
 from diffuse_core.domain.messages import OpenSession, SessionRefused
-from diffuse_core.domain.records import Holding, HoldState, Load, ModelRef, fingerprint
+from diffuse_core.domain.needs import Means
+from diffuse_core.domain.records import Holding, HoldState, Load, ModelRef
 from diffuse_core.services.bundles import BundleShelf
-from diffuse_core.services.devices import can_compute, check_computed, default_capacity
+from diffuse_core.services.devices import check_computed, default_capacity
+from diffuse_core.services.model_choice import (
+    AUTO,
+    ModelSearch,
+    choose_contract,
+    computed,
+    reference,
+)
 from diffuse_core.services.placement import Placement
 from diffuse_core.services.stage import StageService
 
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     from diffuse_core.model_ports import (
         Executor,
         ExecutorLoader,
-        ModelSource,
         ModelStore,
         Progress,
         WeightSource,
@@ -41,8 +47,6 @@ JOIN_WAIT_S = 6.0
 REPORT_S = 2.0
 GAP_PATIENCE = 3
 """Reports in a row that must find the same better place before a Host moves: hysteresis."""
-CONTRACTS: tuple[Contract, ...] = ("bf16", "fp32", "int8", "int4")
-"""Which one a Host joins where the network has a model in several."""
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -51,35 +55,12 @@ class Interrupted(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class HostOptions:
-    """What the user asked for. `memory` in bytes; None asks the device."""
+    """What the user asked for. `model` may be AUTO; `memory` in bytes, None asks the device."""
 
     model: str
     contract: Contract | None = None
     memory: int | None = None
     max_layers: int | None = None
-
-
-def choose_contract(source: ModelSource, known: tuple[ModelRef, ...], device: Device) -> Contract:
-    """The contract this model already has on the network, else the one that suits the device.
-
-    Nodes with different contracts never share a Route, so joining what is there comes first.
-    """
-    here = {ref.fingerprint for ref in known}
-    for contract in CONTRACTS:
-        if can_compute(device.kind, contract) and fingerprint(source.content, contract) in here:
-            return contract
-    return device.usual
-
-
-def reference(source: ModelSource, contract: Contract) -> ModelRef:
-    """How `source` under `contract` is named in records."""
-    return ModelRef(
-        id=source.id,
-        fingerprint=fingerprint(source.content, contract),
-        contract=contract,
-        shape=source.shape(contract),
-        bundle=bundle_digest(source.bundle()),
-    )
 
 
 class _Watched:
@@ -141,18 +122,16 @@ class HostService:
         try:
             self._enter("choosing a device")
             device = await self._compute.run(self._choose_device)
-            self._enter("reading the model")
-            source = await asyncio.to_thread(self._store.open, self._options.model, self._tell)
-            if not alone:
-                await self._join()
-            contract = self._contract(source, device)
-            self.model = await asyncio.to_thread(reference, source, contract)
-            self._tell_device(device, contract)
             capacity = self._options.memory
             if capacity is None:
                 capacity = default_capacity(device.free)
             self._node.offer(capacity)
-            placement = Placement(self._node, self.model, capacity, self._options.max_layers)
+            if self._options.model == AUTO:
+                source = await self._find(device, capacity, alone=alone)
+            else:
+                source = await self._read(device, alone=alone)
+            model = self._known_model()
+            placement = Placement(self._node, model, capacity, self._options.max_layers)
             placement.plan()
             if warm is not None:
                 self._compute.post(lambda: warm(device))
@@ -175,12 +154,39 @@ class HostService:
                 "no bootstrap node answered yet: this host goes on alone and keeps trying",
             )
 
-    def _contract(self, source: ModelSource, device: Device) -> Contract:
-        asked = self._options.contract
-        if asked is None:
-            return choose_contract(source, models(self._node.members()), device)
-        check_computed(device.kind, asked)
-        return asked
+    async def _read(self, device: Device, *, alone: bool) -> WeightSource:
+        """Open the model that was named, and settle its contract."""
+        self._enter("reading the model")
+        source = await asyncio.to_thread(self._store.open, self._options.model, self._tell)
+        if not alone:
+            await self._join()
+        contract = self._options.contract
+        if contract is None:
+            contract = choose_contract(source, models(self._node.members()), device)
+        else:
+            check_computed(device.kind, contract)
+        self.model = await asyncio.to_thread(reference, source, contract)
+        self._tell_device(device, contract)
+        return source
+
+    async def _find(self, device: Device, capacity: int, *, alone: bool) -> WeightSource:
+        """Wait for the model of the network that needs this Host most, and open it."""
+        if self._options.contract is not None:
+            check_computed(device.kind, self._options.contract)
+        self._enter("looking for a model")
+        self._node.hold(None)
+        if not alone:
+            await self._join()
+        means = Means(
+            own=self._node.id,
+            capacity=capacity,
+            contracts=computed(device.kind, self._options.contract),
+            max_layers=self._options.max_layers,
+        )
+        search = ModelSearch(self._node, self._store, means, self._tell, self._enter)
+        source, self.model = await search.find()
+        self._tell_device(device, self.model.contract)
+        return source
 
     def _tell_device(self, device: Device, contract: Contract) -> None:
         threads = f"{device.threads} thread{'s' if device.threads > 1 else ''}"
