@@ -161,7 +161,8 @@ class ClientRun:
         try:
             return await self._desk.links.to(NodeId(hop.node), hop.addresses)
         except Unreachable as error:
-            raise StageBlamed(NodeId(hop.node), str(error)) from error
+            text = f"stage {short_text(hop.node)} (layers {hop.part}) cannot be reached: {error}"
+            raise StageBlamed(NodeId(hop.node), text) from error
 
     async def _send(
         self, link: Link, message: OpenSession | ForwardTokens | Credit | WatchSession
