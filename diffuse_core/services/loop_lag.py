@@ -12,9 +12,9 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-BEAT_S = 0.1
-"""Ten wake-ups a second take about 0.05 % of a core."""
-WINDOW = 600
+BEAT_S = 0.2
+"""Five wake-ups a second take 0.05 % of a core."""
+WINDOW = 300
 """Beats of about a minute."""
 LEAST_S = 1e-4
 PER_DECADE = 10

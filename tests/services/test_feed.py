@@ -98,7 +98,7 @@ async def test_the_owner_sees_a_loop_that_was_held_up(split: Callable) -> None:
     attached = await cluster.attach(cluster.hosts[0])
     async with asyncio.timeout(5), aclosing(attached.updates()) as updates:
         await anext(updates)
-        time.sleep(0.3)  # noqa: ASYNC251  (what is to be noticed)
+        time.sleep(0.5)  # noqa: ASYNC251  (what is to be noticed)
         async for update in updates:
             telemetry = update.telemetry
             if telemetry.loop_lag_max_s >= 0.1:

@@ -33,7 +33,7 @@ def test_a_minute_is_forgotten_and_the_start_is_not() -> None:
     lags = record.lags()
     assert lags.max_s == lags.p99_s == 0.001
     assert lags.ever_max_s == 5.0
-    # One beat in 601 is not one in a hundred.
+    # One beat in 301 is not one in a hundred.
     assert lags.ever_p99_s == pytest.approx(0.001)
 
 
