@@ -1,19 +1,23 @@
-"""The planner: which Slice a Host should take, and who yields when two want the same.
+"""The planner: which Slice a Host should take.
 
 First fill a gap, then reinforce the weakest range, then add redundancy. A Host that can hold a
 lacking end of the model (with the embedding or the head) takes it and leaves the middle to those
 that can hold nothing else; then the slice is taken that adds the most layers that are lacking.
-Tried on random capacities of 1.5 times the need in random order: this rule covered the model
-wherever some order of joining did; counting layers only, it failed one time in eight.
+What fits beside goes to the neighbours, the weaker side first: memory that is offered is used.
+
+Tried on 200 Hosts of lognormal capacity in random order (tests/bench/placement.py): the layer with
+the fewest holders had 0.92 to 1.0 of an upper bound of what any assignment could give it; taking
+the lacking layers only, 0.8 to 1.0.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from diffuse_core.domain.fitting import reach, reachable
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.records import HoldState
 from diffuse_core.domain.slices import Slice, ranges_where, replicas_per_layer
@@ -42,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class HostSummary(msgspec.Struct, frozen=True):
-    """What healing needs to know of a Host: all of it from its signed record."""
+    """What placement needs to know of a Host: all of it from its signed record."""
 
     node: NodeId
     slice: Slice
@@ -74,164 +78,117 @@ def plan(
     Raises:
         UsageError: not even one layer fits.
     """
-    fitting = _fitting(capacity_bytes, shape, max_layers)
-    if not fitting:
+    ends = reach(capacity_bytes, shape, max_layers)
+    if not any(end > start for start, end in enumerate(ends)):
         raise UsageError(_too_small(capacity_bytes, shape, model))
     counts = replicas_per_layer(shape.layers, held)
-    chosen, reason = _fill(fitting, counts) or _replicate(fitting, counts, own, target_replicas)
-    grown = _extend(chosen, fitting, counts, target_replicas)
-    return Plan(grown, reason, _bill(grown, shape, capacity_bytes), tuple(held))
+    chosen, reason = _fill(ends, counts) or _replicate(ends, counts, own, target_replicas)
+    grown = _extend(chosen, ends, counts)
+    return Plan(grown, reason, bill(grown, shape, capacity_bytes), tuple(held))
 
 
-def settle(
-    own: NodeId,
-    own_claim: Slice,
-    others: Sequence[tuple[NodeId, Slice, HoldState]],
-    *,
-    counted: Sequence[Slice] | None = None,
-) -> bool:
-    """Whether our claim stands; the loser plans again, counting what the others hold.
+class Wanted:
+    """Layers that lack holders, and what a slice adds to them, each in constant time."""
 
-    Only news since the plan matter: slices in `counted` were reckoned with. A new Host that is
-    loading or ready beats a claim on the layers it is for; of two claims on the same such layers
-    the lower node id wins, so of equal claims exactly one stands. The layers that a claim is for
-    are those of it that had the fewest holders.
+    def __init__(self, flags: Sequence[bool]) -> None:
+        self._flags = flags
+        self._total = len(flags)
+        self._before = tuple(accumulate(flags, initial=0))
+        opens = (flag and not (at and flags[at - 1]) for at, flag in enumerate(flags))
+        self._opened = tuple(accumulate(opens, initial=0))
+        self._last = [-1] * (self._total + 1)
+        self._next = [self._total] * (self._total + 1)
+        for at in range(self._total):
+            self._last[at + 1] = at if flags[at] else self._last[at]
+        for at in reversed(range(self._total)):
+            self._next[at] = at if flags[at] else self._next[at + 1]
 
-    Args:
-        own: our id.
-        own_claim: the slice we claim.
-        others: what the other live Hosts of the model announce.
-        counted: `Plan.counted` of our plan; without it, the slices of those that are ready.
-    """
-    if counted is None:
-        counted = [part for _, part, state in others if state == "ready"]
-    news = _news(others, counted)
-    taken = [part for _, part, state in news if state in ("loading", "ready")]
-    claims = sorted((node, part) for node, part, state in news if state == "claiming")
-    for node, part in claims:
-        if node < own and not _taken(_lacking(part, counted), taken):
-            taken.append(part)
-    return not _taken(_lacking(own_claim, counted), taken)
+    def worth(self, start: int, end: int) -> tuple[int, int]:
+        """How many wanted ends of the model `start:end` adds, and how many wanted layers."""
+        first = start == 0 and self._flags[0]
+        last = end == self._total and self._flags[-1]
+        return first + last, self._before[end] - self._before[start]
 
+    def trimmed(self, start: int, end: int) -> Slice:
+        """The least slice with all the wanted layers of `start:end`, which has some."""
+        return Slice(self._next[start], self._last[end] + 1)
 
-def volunteer(
-    own: NodeId,
-    hosts: Sequence[HostSummary],
-    shape: ModelShape,
-    *,
-    max_layers: int | None = None,
-) -> Slice | None:
-    """The slice that we should move to because a gap opened, or None: usually it is not us.
+    def pieces_left(self, part: Slice) -> int:
+        """Of how many runs the wanted layers beside `part` are."""
+        within = part.end < self._total and self._flags[part.end] and self._flags[part.end - 1]
+        after = self._opened[-1] - self._opened[part.end] + within
+        return self._opened[part.start] + after
 
-    A Host is surplus when every layer of its slice is held by another ready Host. Of the surplus
-    Hosts the one that can fill the most moves, the lowest id among equals: everybody who sees the
-    same picture names the same one. A gap that somebody claims or loads is no gap.
-
-    Args:
-        own: our id.
-        hosts: the live Hosts of the model, our own included.
-        shape: the model's sizes.
-        max_layers: our own cap on layers.
-    """
-    counts = replicas_per_layer(shape.layers, (host.slice for host in hosts))
-    if 0 not in counts:
-        return None
-    best: tuple[tuple[int, int], NodeId, Slice] | None = None
-    for host in sorted(_surplus(hosts, shape.layers), key=lambda host: host.node):
-        cap = max_layers if host.node == own else None
-        filled = _fill(_fitting(host.capacity, shape, cap), counts)
-        if filled is None:
-            continue
-        gain = _worth(filled[0], [count == 0 for count in counts])
-        if best is None or gain > best[0]:
-            best = (gain, host.node, filled[0])
-    return best[2] if best is not None and best[1] == own else None
+    def apart(self, part: Slice) -> int:
+        """How far `part` is from the nearest wanted end of the model that it does not take."""
+        left = part.start if self._flags[0] and part.start > 0 else self._total
+        right = self._total - part.end if self._flags[-1] and part.end < self._total else left
+        return min(left, right)
 
 
-def _fitting(capacity: int, shape: ModelShape, max_layers: int | None) -> dict[int, int]:
-    """For each start the furthest end that fits; starts where nothing fits are left out."""
-    most = shape.layers if max_layers is None else max_layers
-    room: dict[int, int] = {}
-    per_layer = max(1, shape.least_layer_bytes + shape.kv_reserve())
-    for start in range(shape.layers):
-        left = capacity - (shape.embedding_bytes if start == 0 else 0)
-        end = min(shape.layers, start + most, start + max(0, left) // per_layer)
-        while end > start and shape.needed_bytes(Slice(start, end)) > capacity:
-            end -= 1
-        if end > start:
-            room[start] = end
-    return room
-
-
-def _worth(part: Slice, wanted: Sequence[bool]) -> tuple[int, int]:
-    """How many wanted ends of the model `part` adds, and how many wanted layers."""
-    first = part.start == 0 and wanted[0]
-    last = part.end == len(wanted) and wanted[-1]
-    return first + last, sum(wanted[part.start : part.end])
-
-
-def _best(fitting: dict[int, int], wanted: Sequence[bool], spread: bytes = b"") -> Slice | None:
+def _best(ends: Sequence[int], wanted: Wanted, spread: bytes | None = None) -> Slice | None:
     """The slice that adds most to the wanted layers, trimmed to them.
 
-    Among equals the one that leaves the wanted rest in the fewest pieces; then the first, or one
-    picked by `spread`.
+    Among equals the one that leaves the wanted rest in the fewest pieces; then one picked by
+    `spread`, or that which leaves the most room for who can hold an end of the model.
     """
-    ranked: dict[tuple[int, int, int], list[Slice]] = {}
-    for start, end in fitting.items():
-        inside = [layer for layer in range(start, end) if wanted[layer]]
-        if inside:
-            part = Slice(inside[0], inside[-1] + 1)
-            ends, layers = _worth(part, wanted)
-            rank = (-ends, -layers, _pieces_left(part, wanted))
-            ranked.setdefault(rank, []).append(part)
-    if not ranked:
+    equals: set[Slice] = set()
+    most = (0, 1)
+    for start, end in enumerate(ends):
+        worth = wanted.worth(start, end)
+        if end > start and worth > most:
+            equals.clear()
+            most = worth
+        if end > start and worth == most:
+            equals.add(wanted.trimmed(start, end))
+    if not equals:
         return None
-    equals = sorted(set(ranked[min(ranked)]))
-    return equals[int.from_bytes(spread[:8]) % len(equals)]
+    fewest = min(map(wanted.pieces_left, equals))
+    left = sorted(part for part in equals if wanted.pieces_left(part) == fewest)
+    if spread is None:
+        return max(left, key=wanted.apart)
+    return left[int.from_bytes(spread[:8]) % len(left)]
 
 
-def _pieces_left(part: Slice, wanted: Sequence[bool]) -> int:
-    rest = (want and not part.start <= layer < part.end for layer, want in enumerate(wanted))
-    return len(ranges_where(rest))
-
-
-def _fill(fitting: dict[int, int], counts: Sequence[int]) -> tuple[Slice, str] | None:
-    wanted = [count == 0 for count in counts]
-    part = _best(fitting, wanted)
+def _fill(ends: Sequence[int], counts: Sequence[int]) -> tuple[Slice, str] | None:
+    lacking = [count == 0 for count in counts]
+    part = _best(ends, Wanted(lacking))
     if part is None:
         return None
-    filled = _ranges_within(part, wanted)
+    filled = _ranges_within(part, lacking)
     word = "gap" if len(filled) == 1 else "gaps"
     return part, f"fills the {word} {_listed(filled)} of {len(counts)}"
 
 
 def _replicate(
-    fitting: dict[int, int], counts: Sequence[int], own: NodeId, target: int
+    ends: Sequence[int], counts: Sequence[int], own: NodeId, target: int
 ) -> tuple[Slice, str]:
     """Reinforce or add redundancy where the holders are fewest among the layers that fit."""
-    reachable = {layer for start, end in fitting.items() for layer in range(start, end)}
-    lowest = min(counts[layer] for layer in reachable)
-    wanted = [count == lowest for count in counts]
-    part = _best(fitting, wanted, spread=own)
+    lowest = min(count for count, fits in zip(counts, reachable(ends), strict=True) if fits)
+    lacking = [count == lowest for count in counts]
+    part = _best(ends, Wanted(lacking), spread=own)
     assert part is not None  # noqa: S101  (a reachable layer has the lowest count)
-    listed = _listed(_ranges_within(part, wanted))
+    listed = _listed(_ranges_within(part, lacking))
     held = f"held {_times(lowest)}"
     if lowest < target:
         return part, f"reinforces {listed} of {len(counts)}, {held}"
     return part, f"adds redundancy to {listed} of {len(counts)}, {held}"
 
 
-def _extend(part: Slice, fitting: dict[int, int], counts: Sequence[int], target: int) -> Slice:
-    """Use room that is left for adjacent layers below the target, the weaker side first."""
+def _extend(part: Slice, ends: Sequence[int], counts: Sequence[int]) -> Slice:
+    """Use room that is left for adjacent layers: the weaker side first, an end of the model last.
+
+    (An end costs the embedding or the head besides.)
+    """
     while True:
         wider = [
-            (counts[layer], grown.start, grown)
-            for layer, grown in _wider(part, len(counts))
-            if counts[layer] < target and fitting.get(grown.start, 0) >= grown.end
+            (counts[layer], layer in (0, len(ends) - 1), grown.start, grown)
+            for layer, grown in _wider(part, len(ends))
+            if ends[grown.start] >= grown.end
         ]
         if not wider:
             return part
-        part = min(wider)[2]
+        part = min(wider)[-1]
 
 
 def _wider(part: Slice, total: int) -> Iterable[tuple[int, Slice]]:
@@ -256,7 +213,8 @@ def _times(count: int) -> str:
     return {0: "by nobody", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _bill(part: Slice, shape: ModelShape, capacity: int) -> dict[str, int]:
+def bill(part: Slice, shape: ModelShape, capacity: int) -> dict[str, int]:
+    """What a Host of `part` must have room for, in bytes; the keys are those of `Plan.bytes`."""
     return {
         "weights": shape.body_bytes(part),
         "kv_reserve": len(part) * shape.kv_reserve(),
@@ -274,39 +232,3 @@ def _too_small(capacity: int, shape: ModelShape, model: str) -> str:
         f"{layer + kv:.1f} MiB (weights {layer:.1f} MiB + KV {kv:.1f} MiB); "
         "raise --memory or choose a smaller model or --dtype"
     )
-
-
-def _news(
-    others: Sequence[tuple[NodeId, Slice, HoldState]], counted: Sequence[Slice]
-) -> list[tuple[NodeId, Slice, HoldState]]:
-    """What others announce beyond the slices counted; settled holders are matched first."""
-    known = Counter(counted)
-    order: dict[HoldState, int] = {"ready": 0, "loading": 1, "claiming": 2, "leaving": 3}
-    news = []
-    for node, part, state in sorted(others, key=lambda other: (order[other[2]], other[0])):
-        if known[part] > 0:
-            known[part] -= 1
-        else:
-            news.append((node, part, state))
-    return news
-
-
-def _lacking(claim: Slice, counted: Sequence[Slice]) -> tuple[Slice, ...]:
-    counts = replicas_per_layer(claim.end, counted)
-    lowest = min(counts[claim.start :])
-    return ranges_where(
-        layer >= claim.start and count == lowest for layer, count in enumerate(counts)
-    )
-
-
-def _taken(lacking: Sequence[Slice], taken: Sequence[Slice]) -> bool:
-    return any(one.overlaps(part) for one in lacking for part in taken)
-
-
-def _surplus(hosts: Sequence[HostSummary], total: int) -> list[HostSummary]:
-    ready = replicas_per_layer(total, (host.slice for host in hosts if host.state == "ready"))
-    return [
-        host
-        for host in hosts
-        if host.state == "ready" and min(ready[host.slice.start : host.slice.end]) > 1
-    ]

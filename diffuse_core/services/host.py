@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from diffuse_core.domain.coverage import models
 from diffuse_core.domain.messages import OpenSession, SessionRefused
 from diffuse_core.domain.needs import Means
-from diffuse_core.domain.records import Holding, HoldState, Load, ModelRef
+from diffuse_core.domain.records import Load, ModelRef
 from diffuse_core.services.bundles import BundleShelf
 from diffuse_core.services.devices import check_computed, default_capacity
 from diffuse_core.services.model_choice import (
@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 
 JOIN_WAIT_S = 6.0
 REPORT_S = 2.0
-GAP_PATIENCE = 3
-"""Reports in a row that must find the same better place before a Host moves: hysteresis."""
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -107,7 +105,9 @@ class HostService:
         self.stage: StageService | None = None
         self.load = Load()
         self.ready = asyncio.Event()
-        self._turn_away()
+        self._placement: Placement | None = None
+        self._serving: _Serving | None = None
+        self.turn_away()
 
     async def run(self, *, alone: bool, warm: Callable[[Device], object] | None = None) -> None:
         """Serve until cancelled. `alone` says that there is no bootstrap to wait for.
@@ -131,18 +131,23 @@ class HostService:
             else:
                 source = await self._read(device, alone=alone)
             model = self._known_model()
-            placement = Placement(self._node, model, capacity, self._options.max_layers)
+            placement = Placement(self._node, model, capacity, self._options.max_layers, REPORT_S)
             placement.plan()
             if warm is not None:
                 self._compute.post(lambda: warm(device))
-            while True:
-                self._enter("claiming a slice")
-                chosen = await placement.claim()
-                await self._serve(source, placement, chosen, capacity, device)
+            self._enter("claiming a slice")
+            self._placement = placement
+            self._serving = _Serving(self, source, capacity, device)
+            await placement.run(self._serving)
         finally:
             self._interrupted = True
             if self.stage is not None:
                 await self.stage.close()
+
+    async def leave(self) -> None:
+        """Let the Sessions that run here finish, within a bounded time; then `run` ends."""
+        if self._placement is not None and self._serving is not None:
+            await self._placement.leave(self._serving)
 
     async def _join(self) -> None:
         try:
@@ -192,19 +197,13 @@ class HostService:
         threads = f"{device.threads} thread{'s' if device.threads > 1 else ''}"
         self._node.note("info", f"computes with {threads} in {contract} on {device.kind}")
 
-    async def _serve(
-        self,
-        source: WeightSource,
-        placement: Placement,
-        chosen: Plan,
-        capacity: int,
-        device: Device,
+    async def serve(
+        self, source: WeightSource, chosen: Plan, capacity: int, device: Device
     ) -> None:
-        """Load the chosen Slice and serve it, until another place is better."""
+        """Load the chosen Slice and serve it."""
         model = self._known_model()
         self.slice = chosen.slice
         self._node.note("info", f"takes layers {chosen.slice} of {model.id}: {chosen.reason}")
-        self._hold("loading")
         self._enter(f"loading {chosen.slice}")
         watched = _watched(source, lambda fraction: self._tell_download(chosen.slice, fraction))
         executor = await self._compute.run(
@@ -214,18 +213,24 @@ class HostService:
         )
         self.stage = self._open_stage(executor, model, capacity)
         BundleShelf(self._node.links, source.bundle())
-        self._enter("ready")
-        self._hold("ready")
+        self.enter_ready()
         self._node.note("good", f"ready: layers {chosen.slice} of {model.shape.layers}")
+
+    def enter_ready(self) -> None:
+        """The Slice is served."""
+        self._enter("ready")
         self.ready.set()
-        await self._tend(placement)
-        await self._leave_slice()
+
+    def enter_draining(self) -> None:
+        """The Sessions that run are the last ones here."""
+        self._enter("finishing its sessions")
+        self.ready.clear()
 
     def _open_stage(self, executor: Executor, model: ModelRef, capacity: int) -> StageService:
         budget = max(
             capacity - executor.weight_bytes, len(executor.slice) * model.shape.kv_reserve()
         )
-        return StageService(
+        stage = StageService(
             self._node.id,
             self._node.links,
             self._node.clock,
@@ -234,34 +239,23 @@ class HostService:
             model,
             budget,
         )
+        if self._placement is not None:
+            stage.on_empty = self._placement.wake
+        return stage
 
-    async def _tend(self, placement: Placement) -> None:
-        """Report load; return when this Host should move to another Slice."""
-        turns = 0
-        while turns < GAP_PATIENCE:
-            await asyncio.sleep(REPORT_S)
-            if self.stage is not None:
-                self.load = Load(
-                    sessions=self.stage.sessions,
-                    kv_used=self.stage.kv_used,
-                    kv_budget=self.stage.kv_budget,
-                    tokens_per_s=self.stage.meter.tokens_per_s(),
-                    step_ms=self.stage.meter.step_ms(),
-                )
-                self._node.report(self.load)
-            turns = turns + 1 if placement.better() is not None else 0
-
-    async def _leave_slice(self) -> None:
-        self._node.note("info", f"leaves layers {self.slice} to fill a gap")
-        self.ready.clear()
-        self._hold("leaving")
+    def report(self) -> None:
+        """Publish how busy this Host is."""
         if self.stage is not None:
-            await self.stage.close()
-        self._turn_away()
-        self.stage = None
-        self.slice = None
+            self.load = Load(
+                sessions=self.stage.sessions,
+                kv_used=self.stage.kv_used,
+                kv_budget=self.stage.kv_budget,
+                tokens_per_s=self.stage.meter.tokens_per_s(),
+                step_ms=self.stage.meter.step_ms(),
+            )
+            self._node.report(self.load)
 
-    def _turn_away(self) -> None:
+    def turn_away(self) -> None:
         """Refuse Sessions while no Slice is served, so that no Client waits for nothing."""
 
         async def refuse(link: Link, message: OpenSession, _body: memoryview) -> None:
@@ -274,10 +268,6 @@ class HostService:
         if self.model is None:
             raise RuntimeError("the model is read before anything is held")
         return self.model
-
-    def _hold(self, state: HoldState) -> None:
-        if self.slice is not None:
-            self._node.hold(Holding(self._known_model(), self.slice, state))
 
     def _enter(self, phase: str) -> None:
         self.phase = phase
@@ -301,3 +291,43 @@ class HostService:
         if 0.0 < self.progress < 1.0:
             return f"{self.phase}, {self.progress:.0%}"
         return self.phase
+
+
+class _Serving:
+    """What a Host does for its placement: loads, drains and leaves its Slice."""
+
+    def __init__(
+        self, host: HostService, source: WeightSource, capacity: int, device: Device
+    ) -> None:
+        self._host = host
+        self._source = source
+        self._capacity = capacity
+        self._device = device
+
+    @property
+    def sessions(self) -> int:
+        return 0 if self._host.stage is None else self._host.stage.sessions
+
+    async def load(self, plan: Plan) -> None:
+        await self._host.serve(self._source, plan, self._capacity, self._device)
+
+    def drain(self) -> None:
+        if self._host.stage is not None:
+            self._host.enter_draining()
+            self._host.stage.drain()
+
+    def resume(self) -> None:
+        if self._host.stage is not None:
+            self._host.stage.resume()
+            self._host.enter_ready()
+
+    async def unload(self) -> None:
+        self._host.ready.clear()
+        if self._host.stage is not None:
+            await self._host.stage.close()
+            self._host.turn_away()
+        self._host.stage = None
+        self._host.slice = None
+
+    def report(self) -> None:
+        self._host.report()

@@ -62,7 +62,7 @@ class Node:
         self.tasks = TaskOwner("node")
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.event_count = 0
-        self._target = target_replicas
+        self.target_replicas = target_replicas
         self._transport = transport
         self._rng = rng
         self._role: Role = role
@@ -197,7 +197,7 @@ class Node:
             own=self.id,
             now=self.clock.monotonic(),
             wall=self.clock.wall(),
-            target_replicas=self._target,
+            target_replicas=self.target_replicas,
         )
 
     def note(self, level: EventLevel, text: str) -> None:

@@ -1,34 +1,106 @@
-"""Placement: which Slice this Host takes, agreed with the others before anything is loaded."""
+"""Placement: drives the state machine that decides which Slice this Host holds and when it moves.
+
+The rules are in the domain (`placing`); here is what they need: the clock, what the node knows,
+and a Host that does what comes out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Protocol
 
 from diffuse_core.domain.coverage import COMMITTED, holders
-from diffuse_core.domain.planner import HostSummary, Plan, plan, settle, volunteer
+from diffuse_core.domain.lookout import Pace
+from diffuse_core.domain.placing import (
+    Drain,
+    Load,
+    Placing,
+    Publish,
+    Resume,
+    Stop,
+    Tell,
+    Unload,
+    Withdraw,
+)
+from diffuse_core.domain.planner import HostSummary, Plan
 from diffuse_core.domain.records import Holding, ModelRef, record_node
+from diffuse_core.errors import DiffuseError
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.slices import Slice
+    from diffuse_core.domain.placing import Phase, Step
     from diffuse_core.services.node import Node
 
 log = logging.getLogger(__name__)
 
 SETTLE_S = 1.2
-"""How long a claim stands in gossip before it counts: a few gossip rounds."""
-MAX_ROUNDS = 8
+"""How long a claim stands in the gossip of a small network before it counts: a few rounds."""
+DRAIN_S = 30.0
+"""How long Sessions may go on when their Host is to move."""
+STOP_S = 6.0
+"""How long they may when its process is to stop: who started it may not wait for long."""
+CLOSING_S = 2.0
+
+
+class Serving(Protocol):
+    """What a Host does for its placement."""
+
+    @property
+    def sessions(self) -> int:
+        """How many Sessions run here."""
+
+    async def load(self, plan: Plan) -> None:
+        """Load the slice of `plan` and serve it.
+
+        Raises:
+            DiffuseError, OSError, RuntimeError: it cannot be loaded.
+        """
+
+    def drain(self) -> None:
+        """Admit no Session any more."""
+
+    def resume(self) -> None:
+        """Admit Sessions again."""
+
+    async def unload(self) -> None:
+        """End what Sessions are left, and give the memory back."""
+
+    def report(self) -> None:
+        """Tell the network how busy this Host is."""
 
 
 class Placement:
-    """Plans and claims for one Host."""
+    """Drives one Host. `wake` it when a Session ended."""
 
-    def __init__(self, node: Node, model: ModelRef, capacity: int, max_layers: int | None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        model: ModelRef,
+        capacity: int,
+        max_layers: int | None,
+        look_s: float,
+    ) -> None:
         self._node = node
         self._model = model
-        self._capacity = capacity
-        self._max_layers = max_layers
+        self._look_s = look_s
+        pace = Pace(settle_s=SETTLE_S, look_s=look_s, drain_s=DRAIN_S, stop_s=STOP_S)
+        self._placing = Placing(
+            node.id,
+            capacity,
+            model.shape,
+            max_layers=max_layers,
+            target_replicas=node.target_replicas,
+            model=model.id,
+            pace=pace,
+        )
+        self._wake = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    @property
+    def phase(self) -> Phase:
+        """Where the state machine is."""
+        return self._placing.phase
 
     def plan(self) -> Plan:
         """What this Host would take now.
@@ -36,43 +108,94 @@ class Placement:
         Raises:
             UsageError: the capacity holds not even one layer; the message names what one needs.
         """
-        held = [other.slice for other in self._others()]
-        return plan(
-            self._capacity,
-            self._model.shape,
-            held,
-            max_layers=self._max_layers,
-            own=self._node.id,
-            model=self._model.id,
-        )
+        return self._placing.plan(self._hosts())
 
-    async def claim(self) -> Plan:
-        """Claim a Slice and wait until the claim stands against those of others.
+    def wake(self) -> None:
+        """Something changed that may be waited for."""
+        self._wake.set()
+
+    async def run(self, serving: Serving) -> None:
+        """Find a Slice, have it loaded and served, move when that helps; until `leave`.
 
         Raises:
             UsageError: as `plan`.
+            DiffuseError, OSError, RuntimeError: what loading the first slice raised, or the one
+                to go back to after a move that failed.
         """
-        wish = self.plan()
-        for _ in range(MAX_ROUNDS):
-            self._node.hold(Holding(self._model, wish.slice, "claiming"))
-            self._node.pull()
-            await asyncio.sleep(SETTLE_S)
-            others = [(other.node, other.slice, other.state) for other in self._others()]
-            if settle(self._node.id, wish.slice, others, counted=wish.counted):
-                return wish
-            self._node.note("info", f"another host took {wish.slice} first; planning again")
-            wish = self.plan()
-        log.warning("claims did not settle in %d rounds; taking %s", MAX_ROUNDS, wish.slice)
-        return wish
+        report_at = -math.inf
+        try:
+            while self._placing.phase != "ended":
+                self._wake.clear()
+                now = self._node.clock.monotonic()
+                if serving.sessions == 0:
+                    self._placing.drained()
+                nodes = sum(member.live for member in self._node.members())
+                self._placing.tick(now, self._hosts(), nodes)
+                for step in self._placing.drain():
+                    await self._do(step, serving)
+                if now >= report_at:
+                    report_at = now + self._look_s
+                    serving.report()
+                await self._pause(min(report_at, self._placing.next_deadline()))
+        finally:
+            self._ended.set()
 
-    def better(self) -> Slice | None:
-        """The Slice to move to when a gap is open, this Host is surplus, and it is our turn."""
-        return volunteer(
-            self._node.id, self._hosts(), self._model.shape, max_layers=self._max_layers
-        )
+    async def leave(self, serving: Serving) -> None:
+        """Stop: Sessions that run have STOP_S to finish, then the rest is ended."""
+        running = serving.sessions
+        self._placing.leave(self._node.clock.monotonic(), running)
+        self._wake.set()
+        if running:
+            self._node.note(
+                "info", f"stops when {_sessions(running)} have ended, or in {STOP_S:.0f} s"
+            )
+            try:
+                async with asyncio.timeout(STOP_S + CLOSING_S):
+                    await self._ended.wait()
+            except TimeoutError:
+                log.warning("sessions did not end in time")
 
-    def _others(self) -> list[HostSummary]:
-        return [host for host in self._hosts() if host.node != self._node.id]
+    async def _pause(self, until: float) -> None:
+        wait = max(0.0, until - self._node.clock.monotonic())
+        try:
+            async with asyncio.timeout(wait):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _do(self, step: Step, serving: Serving) -> None:
+        match step:
+            case Publish():
+                self._node.hold(Holding(self._model, step.slice, step.state))
+                if step.state == "claiming":
+                    self._node.pull()
+            case Withdraw():
+                self._node.hold(None)
+            case Load():
+                await self._load(step.plan, serving)
+            case Drain():
+                serving.drain()
+            case Resume():
+                serving.resume()
+            case Unload():
+                await serving.unload()
+            case Tell():
+                self._node.note("info", step.text)
+            case Stop():
+                pass
+
+    async def _load(self, plan: Plan, serving: Serving) -> None:
+        try:
+            await serving.load(plan)
+        except (DiffuseError, OSError, RuntimeError) as error:
+            if not self._placing.load_failed(self._node.clock.monotonic()):
+                self._node.hold(None)
+                raise
+            self._node.note("warning", f"{plan.slice} cannot be loaded ({error}); going back")
+        else:
+            self._placing.loaded(self._node.clock.monotonic())
+        for step in self._placing.drain():
+            await self._do(step, serving)
 
     def _hosts(self) -> list[HostSummary]:
         return [
@@ -85,3 +208,7 @@ class Placement:
             for member in holders(self._node.members(), self._model, COMMITTED)
             if member.record.holding is not None
         ]
+
+
+def _sessions(count: int) -> str:
+    return f"{count} session{'s' if count > 1 else ''}"

@@ -31,6 +31,8 @@ from diffuse_core.services.stage_run import RunFailed, StageRun
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.model_ports import Executor
     from diffuse_core.ports import Clock
@@ -41,6 +43,10 @@ log = logging.getLogger(__name__)
 
 IDLE_LIMIT_S = 300.0
 SWEEP_S = 5.0
+
+
+def _nothing() -> None:
+    """Nobody waits for the last Session to end."""
 
 
 class StageService:
@@ -68,6 +74,8 @@ class StageService:
         self._runs: dict[bytes, StageRun] = {}
         self._tasks = TaskOwner("stage")
         self._leaving = False
+        self.on_empty: Callable[[], object] = _nothing
+        """Called when the last Session is gone."""
         links.handle(OpenSession, self._on_open)
         links.handle(ForwardTokens, self._on_tokens)
         links.handle(ForwardHidden, self._on_hidden)
@@ -91,6 +99,10 @@ class StageService:
     def drain(self) -> None:
         """Admit no more Sessions."""
         self._leaving = True
+
+    def resume(self) -> None:
+        """Admit Sessions again."""
+        self._leaving = False
 
     async def close(self) -> None:
         """End all Sessions, telling their Clients."""
@@ -234,6 +246,8 @@ class StageService:
         self._scheduler.close(run.lane)
         if run.task is not None and run.task is not asyncio.current_task():
             run.task.cancel()
+        if not self._runs:
+            self.on_empty()
 
     async def _sweep(self) -> None:
         """Free Sessions that nobody has used for long: their client is stuck or lost its way."""

@@ -301,7 +301,7 @@ async def test_a_host_that_does_not_hold_anything_yet_declines_at_once(
     """A host that came back is loading while clients still believe it ready."""
     hosts = [await cluster.host(), await cluster.host()]
     clients = [await cluster.client() for _ in range(4)]
-    await hosts[0].service._leave_slice()
+    await hosts[0].service._serving.unload()
     for client in clients:
         async with asyncio.timeout(QUICK_S):
             _, tokens, _ = await client.whole(ask())

@@ -13,6 +13,7 @@ import pytest
 from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.adapters.models.directory_source import DirectorySource
 from diffuse_core.domain import liveness
+from diffuse_core.domain.lookout import Pace
 from diffuse_core.domain.slices import Slice, gaps, replicas_per_layer
 from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import ModelUnusable, UsageError
@@ -123,7 +124,7 @@ async def test_a_surplus_host_moves_into_a_gap(
     await cluster.settled(*left)
     await say(cluster, tiny)
     # Calm: nobody moves again.
-    for _ in range(2 * host_module.GAP_PATIENCE):
+    for _ in range(2 * Pace().patience):
         await asyncio.sleep(host_module.REPORT_S)
     assert sum(len(host.executors) for host in left) == 2
 
@@ -144,7 +145,7 @@ async def test_nobody_moves_while_others_depend_on_it(
     cluster.crash(lost)
     watching = left[0].node
     await until(lambda: not any(model.servable for model in watching.view().models))
-    for _ in range(3 * host_module.GAP_PATIENCE):
+    for _ in range(3 * Pace().patience):
         await asyncio.sleep(host_module.REPORT_S)
     assert slices(left) == [part for part, h in zip(before, hosts, strict=True) if h is not lost]
     replacement = await cluster.host(4)

@@ -1,0 +1,132 @@
+"""Healing: which Hosts should move, because layers lack holders while others have some to spare.
+
+Everybody who sees the same picture names the same Hosts and the same slices for them, so exactly
+one moves for each part that is lacking. A move strictly improves the fewest holders of a layer,
+or the number of layers that have so few, and makes no other layer as poor: so moving comes to an
+end. Nobody moves whose layers no other ready Host holds.
+
+Only below the target: to raise a minimum that is good enough is left to Hosts that join anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from diffuse_core.domain.fitting import reach
+from diffuse_core.domain.identity import NodeId
+from diffuse_core.domain.planner import DEFAULT_TARGET, Plan, Wanted, plan
+from diffuse_core.domain.slices import Slice, replicas_per_layer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from diffuse_core.domain.planner import HostSummary
+    from diffuse_core.domain.shapes import ModelShape
+
+MOVES_INTO_GAPS = 16
+MOVES_TO_REINFORCE = 4
+"""How many Hosts are named at once, each for another part of what is lacking."""
+
+
+class Move(msgspec.Struct, frozen=True):
+    """That `node` should leave its slice for that of `plan`. `gap` says that nobody holds it."""
+
+    node: NodeId
+    plan: Plan
+    gap: bool
+
+
+def moves(
+    hosts: Sequence[HostSummary],
+    shape: ModelShape,
+    *,
+    target_replicas: int = DEFAULT_TARGET,
+    passed: Collection[NodeId] = (),
+    caps: Mapping[NodeId, int] | None = None,
+) -> tuple[Move, ...]:
+    """Who should move where now; empty when all is well or nobody can help.
+
+    Of the Hosts that can be spared the one comes first that adds the most ends of the model and
+    layers; among equals the one whose layers have the most holders, then the one with the fewest
+    layers to load, then the lowest id. What somebody claims or loads counts as held.
+
+    Args:
+        hosts: the live Hosts of the model that are claiming, loading or ready.
+        shape: the model's sizes.
+        target_replicas: holders per layer that the network aims at.
+        passed: Hosts that were named and did not move; they are left out.
+        caps: most layers of a Host, where that is known: our own.
+    """
+    parts = {host.node: host.slice for host in hosts}
+    ready = {host.node: host for host in hosts if host.state == "ready"}
+    lowest = min(replicas_per_layer(shape.layers, parts.values()))
+    if lowest >= target_replicas:
+        return ()
+    named: list[Move] = []
+    for _ in range(MOVES_INTO_GAPS if lowest == 0 else MOVES_TO_REINFORCE):
+        counts = replicas_per_layer(shape.layers, parts.values())
+        if min(counts) > lowest:
+            break
+        spare = _spare(ready, counts, shape.layers, lowest, passed)
+        found = _most_helpful(spare, counts, shape, lowest, caps or {})
+        if found is None:
+            break
+        others = [part for node, part in parts.items() if node != found.node]
+        chosen = plan(
+            found.capacity,
+            shape,
+            others,
+            max_layers=(caps or {}).get(found.node),
+            own=found.node,
+            target_replicas=target_replicas,
+        )
+        parts[found.node] = chosen.slice
+        del ready[found.node]
+        named.append(Move(found.node, chosen, gap=lowest == 0))
+    return tuple(named)
+
+
+def spared(own: NodeId, part: Slice, hosts: Sequence[HostSummary], total: int) -> bool:
+    """Whether every layer of `part` is held by a ready Host other than `own`."""
+    others = (host.slice for host in hosts if host.state == "ready" and host.node != own)
+    return min(replicas_per_layer(total, others)[part.start : part.end]) > 0
+
+
+def _spare(
+    ready: Mapping[NodeId, HostSummary],
+    counts: Sequence[int],
+    total: int,
+    lowest: int,
+    passed: Collection[NodeId],
+) -> Iterator[tuple[int, HostSummary]]:
+    """Hosts that can go, each with the fewest holders that a layer of it has."""
+    serving = replicas_per_layer(total, (host.slice for host in ready.values()))
+    for host in ready.values():
+        start, end = host.slice.start, host.slice.end
+        fewest = min(counts[start:end])
+        if fewest > lowest + 1 and min(serving[start:end]) > 1 and host.node not in passed:
+            yield fewest, host
+
+
+def _most_helpful(
+    spare: Iterator[tuple[int, HostSummary]],
+    counts: Sequence[int],
+    shape: ModelShape,
+    lowest: int,
+    caps: Mapping[NodeId, int],
+) -> HostSummary | None:
+    wanted = Wanted([count == lowest for count in counts])
+    best: tuple[tuple[int, int, int, int], NodeId] | None = None
+    helper = None
+    for fewest, host in spare:
+        ends = reach(host.capacity, shape, caps.get(host.node))
+        fits = [(start, end) for start, end in enumerate(ends) if end > start]
+        gain = max((wanted.worth(*one) for one in fits), default=(0, 0))
+        if gain[1] == 0:
+            continue
+        rank = ((-gain[0], -gain[1], -fewest, len(host.slice)), host.node)
+        if best is None or rank < best:
+            best, helper = rank, host
+    return helper
