@@ -106,41 +106,30 @@ def _print_view(view: NetworkView) -> None:
     if view.models:
         click.echo("")
     # Only a member measures round trips and hears from nodes; who just asks one does not.
-    seen = ("RTT", "SEEN") if view.me is not None else ()
-    head = (
-        "NODE",
-        "ROLE",
-        "LIVENESS",
-        "SLICE",
-        "DTYPE",
-        "STATE",
-        "SESSIONS",
-        "KV",
-        "TOK/S",
-        "ADDRESS",
-    )
-    click.echo(table([(*head, *seen), *(_node_row(node, bool(seen)) for node in view.nodes)]))
+    member = view.me is not None
+    seen = ("RTT", "SEEN") if member else ()
+    head = ("NODE", "ROLE", "SLICE", "DTYPE", "STATE", "SESS", "KV", "TOK/S", *seen, "ADDRESS")
+    click.echo(table([head, *(_node_row(node, member) for node in view.nodes)]))
 
 
 def _node_row(node: NodeView, seen: bool) -> tuple[str, ...]:
-    live = node.liveness != "dead"
-    holds = live and node.slice is not None
-    row = (
+    holds = node.liveness != "dead" and node.slice is not None
+    times: tuple[str, ...] = ()
+    if seen:
+        trip = f"{node.rtt_s * 1000:.1f} ms" if node.rtt_s is not None else "-"
+        times = (trip, f"{node.last_seen_s:.0f} s")
+    return (
         node.short + ("*" if node.me else ""),
         node.role,
-        node.liveness,
         str(node.slice) if node.slice else "-",
         node.contract or "-",
-        node.state or "-" if live else "-",
+        node.state or "alive" if node.liveness == "alive" else node.liveness,
         str(node.sessions) if holds else "-",
         f"{node.kv_used / max(1, node.kv_budget):.0%}" if holds else "-",
         f"{node.tokens_per_s:.1f}" if holds and node.tokens_per_s else "-",
+        *times,
         node.addresses[0] if node.addresses else "-",
     )
-    if not seen:
-        return row
-    trip = f"{node.rtt_s * 1000:.1f} ms" if node.rtt_s is not None else "-"
-    return (*row, trip, f"{node.last_seen_s:.0f} s")
 
 
 async def _look(given: dict[str, Any]) -> NetworkView:

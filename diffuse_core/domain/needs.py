@@ -14,7 +14,7 @@ import msgspec
 from diffuse_core.domain.coverage import COMMITTED, READY, cover, held_slices, holders, models
 from diffuse_core.domain.forecast import Change, change
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.outlook import change_text
+from diffuse_core.domain.outlook import became_text
 from diffuse_core.domain.planner import DEFAULT_TARGET, Plan, plan
 from diffuse_core.domain.records import ModelRef
 from diffuse_core.domain.shapes import Contract
@@ -130,7 +130,7 @@ def _nothing(model: ModelRef, sessions: float, reason: str) -> Need:
 
 def _reason(made: Plan, what: Change, sessions: float) -> str:
     busy = f", {counted(round(sessions), 'session')}" if round(sessions) else ""
-    return f"{made.reason}: {change_text(what)}{busy}"
+    return f"{made.reason}, {became_text(what)}{busy}"
 
 
 def _sessions(members: Sequence[Member], model: ModelRef) -> float:

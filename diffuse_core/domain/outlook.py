@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 def change_text(made: Change) -> str:
     """`Incomplete -> Fragile, closes the gap 12:18, least holders 0 -> 1`."""
-    told = [
-        f"{made.before} -> {made.after}" if made.before != made.after else f"stays {made.after}"
-    ]
+    told = [became_text(made)]
     if made.closes:
         told.append(f"closes the gap{'s' if len(made.closes) > 1 else ''} {listed(made.closes)}")
     if made.robust and made.robust != made.closes:
@@ -26,6 +24,11 @@ def change_text(made: Change) -> str:
     if made.missing:
         told.append(f"{listed(made.missing)} still missing")
     return ", ".join(told)
+
+
+def became_text(made: Change) -> str:
+    """`Incomplete -> Fragile`, `stays Fragile`."""
+    return f"{made.before} -> {made.after}" if made.before != made.after else f"stays {made.after}"
 
 
 def more_memory_text(more: MoreMemory, now: Plan, as_now: Change, layers: int) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.model_ports import Executor
+    from diffuse_core.model_ports import Executor, ModelStore
     from diffuse_core.ports import Tokenizer, Transport
     from tests.services.tiny_model import TinyModel
 
@@ -101,6 +101,8 @@ class Cluster:
         self.directory = directory
         self.memory = MemoryNetwork()
         self.contract: Contract = "fp32"
+        self.asked = str(model.path)
+        self.store: ModelStore = FileModelStore(lambda _: directory)
         self.device = Device("cpu", threads=1, free=4 * PLENTY, usual="bf16")
         self.place = "127.0.0.1" if sockets else "mem"
         self.sockets = sockets
@@ -161,10 +163,10 @@ class Cluster:
         service = HostService(
             node,
             lambda: self.device,
-            FileModelStore(lambda _: self.directory),
+            self.store,
             loading,
             compute,
-            HostOptions(str(self.model.path), self.contract, memory, max_layers),
+            HostOptions(self.asked, self.contract, memory, max_layers),
         )
         client = ClientService(node, storage, tokenizer_of, random.Random(address), node.id)
         host = Host(node, address, service, client, compute, self.identity(), executors)
