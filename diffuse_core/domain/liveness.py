@@ -3,8 +3,10 @@
 After "SWIM" (Das, Gupta, Motivala 2002) and "Lifeguard" (Dadgar, Phillips, Currey 2018), with the
 constants of hashicorp/memberlist. What differs, and why:
 
-- An accusation is passed on only by nodes whose own probe failed, so accusers are first-hand
-  witnesses, and a forged rumour makes others probe instead of believe.
+- Rumours are not believed. Few of those that hear an accusation look for themselves at once, the
+  others pass it on and look later (see `domain.suspicion`); only own probes make a node dead.
+- A probe that is not answered in time is repeated along with asking others: one lost message
+  makes no suspect.
 - A node that cannot be reached at all (a refused connection is evidence, silence is not) is probed
   through others at once, and is dead after a few such probes in a row: a killed process on a live
   machine is noticed in about two seconds, one that is only paused is not.
@@ -14,10 +16,10 @@ constants of hashicorp/memberlist. What differs, and why:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.agenda import Agenda
+from diffuse_core.domain.health import LocalHealth
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import Ack, Ping, PingRequest
 from diffuse_core.domain.pool import Pool
@@ -27,8 +29,9 @@ from diffuse_core.domain.probes import (
     Probe,
     Probes,
     Relays,
+    smooth_rtt,
 )
-from diffuse_core.domain.suspicion import Suspicion
+from diffuse_core.domain.suspicion import CONFIRMERS, LOOK_AT_DEAD_S, Known, Suspicion
 
 if TYPE_CHECKING:
     import random
@@ -37,24 +40,15 @@ if TYPE_CHECKING:
 
 INDIRECT_PROBES = 3
 STRIKES = 3
-MAX_HEALTH = 8
 HELPER_DRAWS = 4 * INDIRECT_PROBES
 """Enough that, unless most nodes are suspect, as many helpers as wanted are among them."""
 JUMP_S = 1.0
-RTT_WEIGHT_UP = 0.2
-RTT_WEIGHT_DOWN = 0.5
-"""Downwards faster: the first sample contains the dialling."""
+SPARE_S = 10.0
+"""A node that just passed our own probe is not suspected again on the word of others."""
+RETRY_S = 0.5
+ROUNDING_S = 1e-3
 
 Step = tuple[NodeId, Ping | Ack | PingRequest]
-
-
-@dataclass(slots=True)
-class _Known:
-    heard_at: float
-    state: Liveness = "alive"
-    rtt_s: float | None = None
-    strikes: int = 0
-    suspicion: Suspicion | None = None
 
 
 class FailureDetector:
@@ -67,14 +61,14 @@ class FailureDetector:
     def __init__(self, own: NodeId, rng: random.Random) -> None:
         self._own = own
         self._rng = rng
-        self._known: dict[NodeId, _Known] = {}
+        self._known: dict[NodeId, Known] = {}
         self._live = Pool()
         self._round: list[NodeId] = []
         self._probes = Probes(rng)
         self._relays = Relays(rng)
         self._suspects: Agenda[NodeId] = Agenda()
         self._probe_at = math.inf
-        self._health = 0
+        self._health = LocalHealth()
         self._steps: list[Step] = []
         self._changes: list[tuple[NodeId, Liveness]] = []
         self._testimony: list[NodeId] = []
@@ -84,7 +78,7 @@ class FailureDetector:
     @property
     def health(self) -> int:
         """0 when all is well, up to MAX_HEALTH when we ourselves seem slow or cut off."""
-        return self._health
+        return self._health.level
 
     def state(self, node: NodeId) -> Liveness:
         """What we think of `node`; unknown ones are dead."""
@@ -92,10 +86,10 @@ class FailureDetector:
         return "dead" if known is None else known.state
 
     def stance(self, node: NodeId) -> Liveness:
-        """What we say of `node`: suspect only when our own probe failed."""
+        """What we say of `node`: nothing ill while our own first probe of it is under way."""
         known = self._known.get(node)
         suspicion = known.suspicion if known else None
-        if suspicion is not None and not suspicion.witnessed:
+        if suspicion is not None and not suspicion.told:
             return "alive"
         return self.state(node)
 
@@ -127,7 +121,7 @@ class FailureDetector:
         """A newer record of `node` came: it is new, or it refuted what was said of it."""
         known = self._known.get(node)
         if known is None:
-            self._known[node] = _Known(heard_at=now)
+            self._known[node] = Known(heard_at=now)
             self._live.add(node)
             self._round.insert(self._rng.randint(0, len(self._round)), node)
             self._probe_at = min(self._probe_at, now + PROBE_INTERVAL_S)
@@ -159,15 +153,19 @@ class FailureDetector:
             self._begin(node, now, direct=True)
 
     def accuse(self, node: NodeId, by: NodeId, now: float, *, dead: bool) -> None:
-        """The member `by` says that its own probes of `node` failed (or even that it is dead)."""
+        """The member `by` says that probes of `node` failed (or even that it is dead)."""
         known = self._known.get(node)
-        if known is None or known.state == "dead":
+        if known is None or known.state == "dead" or now < known.spared_until:
             return
-        self._suspect(node, known, by, now)
-        if dead and known.suspicion is not None:
-            known.suspicion.claim_dead(by)
-        self.probe(node, now)
-        self._convict(node, known)
+        suspicion = known.suspicion
+        if suspicion is None:
+            suspicion = self._suspect(node, known, now)
+            self._look(node, suspicion, now)
+        suspicion.accuse(by)
+        if dead and suspicion.claim_dead(by) and suspicion.look_at > now:
+            look_at = now + self._rng.uniform(0.0, LOOK_AT_DEAD_S)
+            suspicion.look_at = min(suspicion.look_at, look_at)
+        self._await(node, suspicion)
 
     def unreachable(self, node: NodeId, now: float) -> None:
         """Nothing can be delivered to `node`: the connection was refused, or broke."""
@@ -195,7 +193,7 @@ class FailureDetector:
             return
         probe = self._probes.answered(sender, nonce)
         if probe is not None:
-            self._passed(probe, now, direct=sender == probe.node)
+            self._passed(probe, nonce, now, direct=sender == probe.node)
 
     # --- time ------------------------------------------------------------------------------
 
@@ -213,9 +211,11 @@ class FailureDetector:
                 self._failed(probe, now)
             else:
                 self._ask_helpers(probe)
-        self._expire(now)
+                self._steps.append((probe.node, Ping(self._probes.again(probe, now))))
+        for node in self._suspects.take(now):
+            self._review(node, now)
         if now >= self._probe_at:
-            self._probe_at = now + PROBE_INTERVAL_S * (1 + self._health)
+            self._probe_at = now + self._probe_s()
             self._probe_next(now)
 
     def drain(self) -> list[Step]:
@@ -236,20 +236,23 @@ class FailureDetector:
     # --- probes ----------------------------------------------------------------------------
 
     def _begin(self, node: NodeId, now: float, *, direct: bool) -> Probe | None:
-        probe = self._probes.begin(node, now, 1 + self._health)
+        probe = self._probes.begin(node, now, self._health.stretch)
         if probe is not None and direct:
             self._steps.append((node, Ping(probe.nonce)))
         return probe
 
     def _probe_next(self, now: float) -> None:
-        """Probe in rounds, each in an order of its own: nobody waits longer than two rounds."""
+        """Probe in rounds, each in an order of its own: nobody waits longer than two rounds.
+
+        When suspects are probed is up to their suspicion.
+        """
         if not self._round:
             self._round = list(self._known)
             self._rng.shuffle(self._round)
         while self._round:
             node = self._round.pop()
             known = self._known.get(node)
-            if known is not None and known.state != "dead" and node not in self._probes:
+            if known is not None and known.state == "alive" and node not in self._probes:
                 self._begin(node, now, direct=True)
                 return
 
@@ -262,88 +265,102 @@ class FailureDetector:
         self._probes.helped(probe, helpers)
         self._steps.extend((helper, PingRequest(probe.nonce, probe.node)) for helper in helpers)
 
-    def _passed(self, probe: Probe, now: float, *, direct: bool) -> None:
+    def _passed(self, probe: Probe, nonce: int, now: float, *, direct: bool) -> None:
         node = probe.node
         known = self._known[node]
         known.heard_at = now
         known.strikes = 0
         if direct:
-            sample = max(0.0, now - probe.sent)
-            old = sample if known.rtt_s is None else known.rtt_s
-            weight = RTT_WEIGHT_DOWN if sample < old else RTT_WEIGHT_UP
-            known.rtt_s = old + weight * (sample - old)
-            self._ail(-1)
+            known.rtt_s = smooth_rtt(known.rtt_s, max(0.0, now - probe.sent_at(nonce)))
+            self._health.mend()
         suspicion = known.suspicion
-        if suspicion is not None:
-            suspicion.withdraw()
-            if suspicion.groundless:
-                self._clear(node, known)
-            else:
-                self._await(node, suspicion)
+        if suspicion is None:
+            return
+        suspicion.withdraw()
+        if direct or suspicion.groundless:
+            known.spared_until = now + SPARE_S
+            self._clear(node, known)
+        else:
+            suspicion.wait(now, len(self._live), self._rng)
+            self._await(node, suspicion)
 
     def _failed(self, probe: Probe, now: float) -> None:
         node = probe.node
         known = self._known[node]
         if known.state == "dead":
             return
-        if not probe.refused:
+        if probe.refused:
+            known.strikes += 1
+            if known.strikes >= STRIKES:
+                self._die(node, known)
+                return
+        else:
             known.strikes = 0
             if known.state == "alive":
-                self._ail(1)
-            self._suspect(node, known, self._own, now)
-            self._convict(node, known)
-            return
-        known.strikes += 1
-        if known.strikes >= STRIKES:
-            self._die(node, known)
-            return
-        self._suspect(node, known, self._own, now)
-        self._begin(node, now, direct=True)
+                self._health.ail()
+        suspicion = known.suspicion or self._suspect(node, known, now)
+        if suspicion.fail(now):
+            self._testimony.append(node)
+        self._judge(node, known, suspicion, now)
+        if probe.refused and node in self._live:
+            self._begin(node, now, direct=True)
 
     # --- suspicion -------------------------------------------------------------------------
 
-    def _suspect(self, node: NodeId, known: _Known, by: NodeId, now: float) -> None:
-        if known.suspicion is None:
-            known.suspicion = Suspicion(self._own, now)
-        if known.suspicion.accuse(by) and by == self._own:
-            self._testimony.append(node)
-        self._await(node, known.suspicion)
+    def _suspect(self, node: NodeId, known: Known, now: float) -> Suspicion:
+        known.suspicion = suspicion = Suspicion(self._own, now)
         self._turn(node, known, "suspect")
+        return suspicion
+
+    def _look(self, node: NodeId, suspicion: Suspicion, now: float) -> None:
+        """Probe at once if the lot falls on us, and tell what came of it; or tell, and wait."""
+        if self._rng.random() * len(self._live) < CONFIRMERS:
+            self.probe(node, now)
+            suspicion.look_at = now + self._probe_s()
+        else:
+            suspicion.passed_on = True
+            suspicion.wait(now, len(self._live), self._rng)
+            self._testimony.append(node)
 
     def _await(self, node: NodeId, suspicion: Suspicion) -> None:
-        self._suspects.set(node, suspicion.deadline(len(self._live)))
+        self._suspects.set(node, suspicion.review_at(len(self._live), self._probe_s()))
 
-    def _clear(self, node: NodeId, known: _Known) -> None:
+    def _clear(self, node: NodeId, known: Known) -> None:
         known.suspicion = None
         self._suspects.drop(node)
         self._turn(node, known, "alive")
 
-    def _convict(self, node: NodeId, known: _Known) -> None:
-        """Dead at once when we failed to reach it and enough others found it dead."""
-        if known.suspicion is not None and known.suspicion.convicted(len(self._live)):
+    def _judge(self, node: NodeId, known: Known, suspicion: Suspicion, now: float) -> None:
+        """A probe of ours failed: the end, or not yet."""
+        if now < suspicion.deadline(len(self._live)) - ROUNDING_S:
+            self._await(node, suspicion)
+        elif known.heard_at >= suspicion.started:
+            self._clear(node, known)
+        else:
             self._die(node, known)
 
-    def _expire(self, now: float) -> None:
-        for node in self._suspects.take(now):
-            known = self._known[node]
-            suspicion = known.suspicion
-            if suspicion is None:  # pragma: no cover - dropped together
-                continue
-            if suspicion.deadline(len(self._live)) > now:
-                self._await(node, suspicion)  # the network grew meanwhile
-            elif known.heard_at >= suspicion.started:
-                self._clear(node, known)
-            else:
-                self._die(node, known)
+    def _review(self, node: NodeId, now: float) -> None:
+        """A suspect is to be probed; what comes of that decides."""
+        known = self._known[node]
+        suspicion = known.suspicion
+        assert suspicion is not None  # noqa: S101 - they come and go together
+        review_at = suspicion.review_at(len(self._live), self._probe_s())
+        if review_at > now:
+            self._suspects.set(node, review_at)
+        elif known.heard_at >= suspicion.started:
+            self._clear(node, known)
+        else:
+            self.probe(node, now)
+            self._suspects.set(node, now + self._probe_s() + RETRY_S)
 
-    def _die(self, node: NodeId, known: _Known) -> None:
+    def _die(self, node: NodeId, known: Known) -> None:
         known.suspicion = None
         known.strikes = 0
         self._suspects.drop(node)
         self._testimony.append(node)
         self._turn(node, known, "dead")
 
-    def _turn(self, node: NodeId, known: _Known, state: Liveness) -> None:
+    def _turn(self, node: NodeId, known: Known, state: Liveness) -> None:
         if known.state != state:
             known.state = state
             if state == "dead":
@@ -356,20 +373,21 @@ class FailureDetector:
 
     def ail(self) -> None:
         """Others suspect us: we may be the slow one."""
-        self._ail(1)
+        self._health.ail()
 
-    def _ail(self, step: int) -> None:
-        self._health = min(MAX_HEALTH, max(0, self._health + step))
+    def _probe_s(self) -> float:
+        """How long a probe of ours takes to fail."""
+        return PROBE_INTERVAL_S * self._health.stretch
 
     def _forgive_jump(self, now: float) -> None:
         """Time in which we did not run proves nothing about the others."""
         late = now - self.next_deadline()
         if late <= JUMP_S:
             return
-        self._ail(1)
+        self._health.ail()
         self._probe_at += late
         self._probes.shift(late)
         self._suspects.shift(late)
         for known in self._known.values():
             if known.suspicion is not None:
-                known.suspicion.started += late
+                known.suspicion.shift(late)

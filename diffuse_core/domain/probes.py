@@ -17,11 +17,17 @@ PROBE_TIMEOUT_S = 0.5
 MAX_PROBES = 128
 MAX_RELAYS = 256
 RELAY_S = 2.0
+RTT_WEIGHT_UP = 0.2
+RTT_WEIGHT_DOWN = 0.5
+"""Downwards faster: the first sample contains the dialling."""
 
 
 @dataclass(slots=True)
 class Probe:
-    """One of our own. `helpers` is None until others were asked to help."""
+    """One of our own. `helpers` is None until others were asked to help.
+
+    `again` is the nonce of a second ping, sent at `again_at`: one lost message proves nothing.
+    """
 
     node: NodeId
     nonce: int
@@ -30,10 +36,16 @@ class Probe:
     deadline: float
     helpers: tuple[NodeId, ...] | None = None
     refused: bool = False
+    again: int | None = None
+    again_at: float = 0.0
 
     def answered_by(self, sender: NodeId) -> bool:
         """Whether an Ack of `sender` tells that the node lives."""
         return sender == self.node or sender in (self.helpers or ())
+
+    def sent_at(self, nonce: int) -> float:
+        """When the ping that bears `nonce` was sent."""
+        return self.again_at if nonce == self.again else self.sent
 
 
 class Probes:
@@ -72,12 +84,20 @@ class Probes:
         probe = self._probes.pop(node, None)
         if probe is not None:
             self._by_nonce.pop(probe.nonce, None)
+            if probe.again is not None:
+                self._by_nonce.pop(probe.again, None)
             self._agenda.drop(node)
 
     def helped(self, probe: Probe, helpers: tuple[NodeId, ...]) -> None:
         """These nodes were asked to help; what is left is to wait for the deadline."""
         probe.helpers = helpers
         self._agenda.set(probe.node, probe.deadline)
+
+    def again(self, probe: Probe, now: float) -> int:
+        """The nonce of a second ping."""
+        probe.again, probe.again_at = self._rng.getrandbits(32), now
+        self._by_nonce[probe.again] = probe
+        return probe.again
 
     def answered(self, sender: NodeId, nonce: int) -> Probe | None:
         """The probe that an Ack of `sender` ends, which is none any more."""
@@ -100,6 +120,7 @@ class Probes:
         self._agenda.shift(by)
         for probe in self._probes.values():
             probe.sent += by
+            probe.again_at += by
             probe.indirect_at += by
             probe.deadline += by
 
@@ -146,3 +167,10 @@ class Relays:
         """Forget those that nobody answered in time."""
         while self._relays and self.next() <= now:
             del self._relays[next(iter(self._relays))]
+
+
+def smooth_rtt(old: float | None, sample: float) -> float:
+    """A round trip in seconds that single samples move a little; `old` is None at first."""
+    if old is None:
+        return sample
+    return old + (RTT_WEIGHT_DOWN if sample < old else RTT_WEIGHT_UP) * (sample - old)

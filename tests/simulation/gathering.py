@@ -1,0 +1,68 @@
+"""Networks that exist already: nodes that know each other from the start, without the joining."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+from simulated_network import BOOT_MS, SimulatedNetwork
+
+from diffuse_core.domain.identity import Identity, NodeId
+from diffuse_core.domain.messages import MAX_PUSH, Push
+from diffuse_core.domain.records import Record, SignedRecord, first_sequence, seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from simulated_node import Liar
+
+SETTLE_S = 15.0
+_INTRODUCER = NodeId(b"\x01" * 32)
+
+
+def gather(
+    seed: int,
+    count: int,
+    *,
+    record: Callable[[int], dict[str, Any]] | None = None,
+    liars: dict[int, Liar] | None = None,
+    settle: float = SETTLE_S,
+    loss: float = 0.0,
+    **weather: Any,
+) -> SimulatedNetwork:
+    """A network of `count` nodes in which everybody knows everybody's first record.
+
+    `record` gives the fields of each node's record, `liars` who is one. Nothing is lost until the
+    network has settled.
+    """
+    net = SimulatedNetwork(seed, **weather)
+    fields = [record(number) if record else {} for number in range(count)]
+    pushes = list(_introductions(fields))
+    for number in range(count):
+        net.add(record=fields[number], liar=(liars or {}).get(number))
+        node = net.nodes[number]
+        for push in pushes:
+            node.gossip.receive(_INTRODUCER, push, node.local(net.now))
+        # Nobody has to be told: everybody knows already.
+        node.gossip._news.clear()
+        net.after(node)
+        node.events.clear()
+    # What is there now stays: the collector need not walk through a million records again.
+    gc.collect()
+    gc.freeze()
+    net.run(settle)
+    net.weather.loss = loss
+    return net
+
+
+def _introductions(fields: list[dict[str, Any]]) -> Iterator[Push]:
+    records = [_first_record(number, changes) for number, changes in enumerate(fields)]
+    for start in range(0, len(records), MAX_PUSH):
+        yield Push(tuple(records[start : start + MAX_PUSH]))
+
+
+def _first_record(number: int, changes: dict[str, Any]) -> SignedRecord:
+    """The very record that node `number` publishes first."""
+    identity = Identity(number.to_bytes(32, "big"))
+    about = {"role": "host", "version": "0"} | changes
+    return seal(Record(node=identity.node, sequence=first_sequence(BOOT_MS), **about), identity)
