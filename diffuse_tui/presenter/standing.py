@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from diffuse_core.domain.slices import ranges_where
+from diffuse_core.domain.standing import ranges_text, weakness_text
 from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.spans import Line, Span
 from diffuse_tui.presenter.text import clean_line
@@ -12,11 +12,8 @@ from diffuse_tui.presenter.text import clean_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diffuse_core.domain.slices import Slice
     from diffuse_core.domain.view import ModelView, NetworkView, NodeView
     from diffuse_tui.presenter.spans import Tone
-
-_NAMED_RANGES = 3
 
 
 class Standing(NamedTuple):
@@ -33,35 +30,17 @@ class Standing(NamedTuple):
         return f"{self.word}: {self.detail}"
 
 
-def ranges_text(ranges: Sequence[Slice]) -> str:
-    """`layers 10:20`, `layers 0:4 and 8:9`, `layers 0:1, 2:3, 4:5 and 7 more ranges`."""
-    names = [str(part) for part in ranges[:_NAMED_RANGES]]
-    rest = len(ranges) - len(names)
-    if rest:
-        return f"layers {', '.join(names)} and {rest} more range{'s' if rest > 1 else ''}"
-    if len(names) > 1:
-        return f"layers {', '.join(names[:-1])} and {names[-1]}"
-    return f"layers {names[0]}" if names else "no layers"
-
-
 def standing(model: ModelView, nodes: Sequence[NodeView]) -> Standing:
     """How `model` stands; `nodes` tell whether somebody is already filling a gap."""
     if model.state == "Robust":
         enough = f"every layer has {model.target_replicas} or more holders"
         return Standing("●", "Robust", enough, "good")
     if model.state == "Fragile":
-        return Standing("◐", "Fragile", _weakness(model), "warning")
+        return Standing(
+            "◐", "Fragile", weakness_text(model.replicas, model.target_replicas), "warning"
+        )
     hole = f"{ranges_text(model.missing)} of {model.layers} are held by no live node"
     return Standing("○", "Incomplete", hole + _coming(model, nodes), "bad")
-
-
-def _weakness(model: ModelView) -> str:
-    lowest = min(model.replicas, default=0)
-    weak = ranges_where(count == lowest for count in model.replicas)
-    holders = "one holder" if lowest == 1 else f"{lowest} of {model.target_replicas} holders"
-    if len(weak) == 1 and len(weak[0]) == model.layers:
-        return f"every layer has {'only ' if lowest == 1 else ''}{holders}"
-    return f"{ranges_text(weak)} have {holders}"
 
 
 def _coming(model: ModelView, nodes: Sequence[NodeView]) -> str:

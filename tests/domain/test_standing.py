@@ -115,6 +115,11 @@ def test_a_host_of_the_size_that_is_named_does_it() -> None:
             "0:1, 2:3, 4:5 and 2 more ranges",
             "layers 0:1, 2:3, 4:5 and 2 more ranges",
         ),
+        (
+            [(n, n + 1) for n in range(0, 20, 2)],
+            "0:1, 2:3, 4:5 and 7 more ranges",
+            "layers 0:1, 2:3, 4:5 and 7 more ranges",
+        ),
     ],
 )
 def test_ranges_in_words(spans: list[Span], short: str, words: str) -> None:

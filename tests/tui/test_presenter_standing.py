@@ -6,37 +6,18 @@ import msgspec
 import pytest
 from tui_fakes import MODEL, PRINT, model, network, node, served
 
-from diffuse_core.domain.slices import Slice
 from diffuse_tui.presenter.banner import Link, state_line, title_line
 from diffuse_tui.presenter.spans import plain
 from diffuse_tui.presenter.standing import (
     absence,
     choose,
     model_lines,
-    ranges_text,
     refusal,
     standing,
 )
 
 if TYPE_CHECKING:
     from diffuse_core.domain.view import ModelView, NetworkView, NodeView
-
-R = [Slice(i, i + 1) for i in range(0, 20, 2)]
-
-
-@pytest.mark.parametrize(
-    ("ranges", "text"),
-    [
-        ([], "no layers"),
-        ([Slice(10, 20)], "layers 10:20"),
-        (R[:2], "layers 0:1 and 2:3"),
-        (R[:3], "layers 0:1, 2:3 and 4:5"),
-        (R[:4], "layers 0:1, 2:3, 4:5 and 1 more range"),
-        (R, "layers 0:1, 2:3, 4:5 and 7 more ranges"),
-    ],
-)
-def test_ranges_are_named(ranges: list[Slice], text: str) -> None:
-    assert ranges_text(ranges) == text
 
 
 def sentence(*nodes: NodeView, **more: Any) -> str:
