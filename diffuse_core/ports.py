@@ -5,6 +5,7 @@ Those to models and to what computes them are in `model_ports`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -85,6 +86,39 @@ class Transport(Protocol):
 
         Port 0 takes a free one. Raises UsageError when the port is taken or not ours to bind.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class LanNode:
+    """A node that says on the LAN that it is there; anybody may say so.
+
+    `node` is None on networks with a key: nobody without the key is to learn ids.
+    """
+
+    addresses: tuple[str, ...]
+    node: NodeId | None
+
+
+class Lan(Protocol):
+    """Finds nodes of our network on the LAN, and lets them find us."""
+
+    async def open(
+        self, found: Callable[[LanNode], None], lost: Callable[[LanNode], None]
+    ) -> None:
+        """Look from now on, until `close`; `lost` gets exactly what `found` got.
+
+        Raises:
+            Unreachable: this machine has no LAN that can be asked, or does not let us.
+        """
+        ...
+
+    async def announce(self) -> None:
+        """Say that we are there, until `close`. Raises Unreachable."""
+        ...
+
+    async def close(self) -> None:
+        """Take back what was said, and stop; idempotent; returns within a bounded time."""
         ...
 
 

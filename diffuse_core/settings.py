@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +16,24 @@ from diffuse_core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from diffuse_core.domain.identity import NodeId
+
 APP = "diffuse"
 DEFAULT_PORT = 9440
 PORT_TRIES = 32
 """How many ports from DEFAULT_PORT on are tried when none was asked for."""
 DEFAULT_NETWORK = "public"
+NETWORK = "DIFFUSE_NETWORK"
+NETWORK_KEY = "DIFFUSE_NETWORK_KEY"
+MDNS = "DIFFUSE_MDNS"
+NO_MDNS = f"{MDNS}=0"
+"""Environment variables for options that every command on a network has."""
 NODE_FILE = "node.json"
 MAX_NODE_FILE = 4096
 
+MAX_NETWORK_BYTES = 64
+MAX_SECRET_FILE = 4096
+MAX_ALLOW_FILE = 2**20
 MIN_SIZE = 2**20
 _SIZE = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -84,6 +96,123 @@ def parse_bootstrap(values: Sequence[str]) -> tuple[str, ...]:
     if values and not found:
         raise UsageError("--bootstrap is empty; give HOST:PORT of a known node, or leave it out")
     return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Which network to be on, and with whom. The secret shows in no representation of this."""
+
+    name: str = DEFAULT_NETWORK
+    secret: str | None = field(default=None, repr=False)
+    allowed: frozenset[NodeId] | None = None
+    """The only nodes to talk to; None is for everybody."""
+    mdns: bool = True
+    """Whether to look for nodes on the LAN, and to be found there."""
+
+    @cached_property
+    def key(self) -> bytes | None:
+        """What the secret makes of the handshake; takes a tenth of a second once."""
+        if self.secret is None:
+            return None
+        from diffuse_core.domain.network_key import derive_key
+
+        return derive_key(self.name, self.secret)
+
+    @property
+    def tag(self) -> bytes:
+        """What stands for the network's name in clear."""
+        from diffuse_core.domain.channel import network_tag
+
+        return network_tag(self.name)
+
+    def arguments(self) -> list[str]:
+        """The options that give these to a command; the secret goes with `environment`."""
+        allowed = sorted(node.hex() for node in self.allowed or ())
+        given = [word for node in allowed for word in ("--allow", node)]
+        return ["--network", self.name, "--mdns" if self.mdns else "--no-mdns", *given]
+
+    def environment(self) -> dict[str, str]:
+        """Our environment, as a command on this network must have it.
+
+        The secret does not go through the command line, which every user of a machine can read.
+        """
+        ours = {name: value for name, value in os.environ.items() if name != NETWORK_KEY}
+        return ours if self.secret is None else {**ours, NETWORK_KEY: self.secret}
+
+
+PUBLIC = NetworkOptions()
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where to look for the network: at `given` addresses, else from the state directory on."""
+
+    given: tuple[str, ...] = ()
+    state: Path | None = None
+
+
+def network_options(
+    name: str | None,
+    secret: str | None,
+    secret_file: str | None,
+    allow: Sequence[str],
+    *,
+    mdns: bool | None,
+) -> NetworkOptions:
+    """The options of a command line, completed from the environment.
+
+    Raises:
+        UsageError: they contradict each other, a file cannot be read, or something in it is of
+            no use. A secret is never part of the message.
+    """
+    if secret is not None and secret_file is not None:
+        raise UsageError("give --network-key or --network-key-file, not both")
+    place = "--network-key"
+    if secret_file is not None:
+        place = f"--network-key-file {secret_file}"
+        lines = _read_text(secret_file, MAX_SECRET_FILE, "--network-key-file").splitlines()
+        secret = lines[0].strip() if lines else ""
+    elif secret is None:
+        place, secret = NETWORK_KEY, os.environ.get(NETWORK_KEY) or None
+    if secret is not None:
+        from diffuse_core.domain.network_key import MAX_SECRET_BYTES
+
+        if not 0 < len(secret.encode(errors="replace")) <= MAX_SECRET_BYTES:
+            raise UsageError(f"{place}: a network key has 1 to {MAX_SECRET_BYTES} bytes")
+    if mdns is None:
+        mdns = os.environ.get(MDNS, "").strip().lower() not in ("0", "no", "off", "false")
+    if name is None:
+        name = os.environ.get(NETWORK) or DEFAULT_NETWORK
+    if not 0 < len(name.encode(errors="replace")) <= MAX_NETWORK_BYTES:
+        raise UsageError(f"--network: a network's name has 1 to {MAX_NETWORK_BYTES} bytes")
+    return NetworkOptions(name, secret, _allowed(allow), mdns)
+
+
+def _allowed(values: Sequence[str]) -> frozenset[NodeId] | None:
+    """The node ids of a repeated option: ids, or files that list them. None when not given."""
+    if not values:
+        return None
+    from diffuse_core.domain.allow_list import parse_id, parse_lines
+
+    found: set[NodeId] = set()
+    for value in values:
+        if re.fullmatch("[0-9a-fA-F]+", value) and not Path(value).exists():
+            found.add(parse_id(value, "--allow"))
+        else:
+            found |= parse_lines(_read_text(value, MAX_ALLOW_FILE, "--allow"), value)
+    return frozenset(found)
+
+
+def _read_text(path: str, limit: int, option: str) -> str:
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{option}: cannot read {path!r}: {reason.lower()}") from error
+    if len(data) > limit:
+        raise UsageError(f"{option}: {path!r} is larger than {limit} bytes")
+    return data.decode("utf-8", "replace")
 
 
 def state_dir(given: str | None) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import sys
@@ -20,11 +21,11 @@ from diffuse_core import __version__
 from diffuse_core.adapters.file_storage import FileStorage, StateLock, load_identity
 from diffuse_core.adapters.hardware import SystemHardware, interface_addresses
 from diffuse_core.adapters.system_clock import SystemClock
-from diffuse_core.adapters.websocket_transport import WebSocketTransport
 from diffuse_core.domain.bundle import bundle_digest, open_bundle
-from diffuse_core.domain.identity import Identity, NodeId, node_text
+from diffuse_core.domain.identity import NodeId, node_text
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ModelUnusable, Unreachable, UsageError
+from diffuse_core.finding import OWNER_KEY, find_network, find_others, open_transport
 from diffuse_core.services.attachment import NodeAttachment
 from diffuse_core.services.client import ClientService
 from diffuse_core.services.compute import ComputeThread
@@ -32,14 +33,15 @@ from diffuse_core.services.devices import check_computed, choose_device, default
 from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.node import Node
-from diffuse_core.services.observer import Observer
 from diffuse_core.services.verification import sample_prompts
 from diffuse_core.settings import (
-    DEFAULT_NETWORK,
     DEFAULT_PORT,
     NODE_FILE,
     PORT_TRIES,
+    PUBLIC,
+    NetworkOptions,
     NodeFile,
+    Places,
     cache_dir,
     running_node,
 )
@@ -55,11 +57,11 @@ if TYPE_CHECKING:
     from diffuse_core.model_ports import DeviceKind, Executor, ModelStore, Progress, WeightSource
     from diffuse_core.ports import Tokenizer
     from diffuse_core.services.devices import Device
+    from diffuse_core.services.observer import Observer
     from diffuse_core.services.verification import Report, Tell
 
 SMALL_MODEL = 4 * 2**30
 """Up to so many bytes in fp32 a verification also runs the library's own model."""
-OWNER_KEY = "owner.key"
 IDENTITY_KEY = "identity.key"
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104  (compared with, never bound by this line)
 
@@ -72,7 +74,7 @@ class NodeOptions:
     role: Role
     listen: tuple[str, int] | None = None
     bootstrap: tuple[str, ...] = ()
-    network: str = DEFAULT_NETWORK
+    network: NetworkOptions = PUBLIC
     public: tuple[str, ...] = ()
     target_replicas: int = 2
     host: HostOptions | None = None
@@ -80,9 +82,10 @@ class NodeOptions:
     """What the host computes on; None takes the best that is there."""
     threads: int | None = None
     """How many threads it computes with; None takes one for each core."""
-    started: Callable[[str, tuple[str, ...]], None] = field(
-        default=lambda _bound, _reachable: None
+    started: Callable[[str, str, tuple[str, ...]], None] = field(
+        default=lambda _node, _bound, _reachable: None
     )
+    """Called with the node id, where it listens, and where others reach it."""
 
 
 @dataclass(frozen=True)
@@ -224,18 +227,23 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
         async with contextlib.AsyncExitStack() as stack:
             node = Node(
                 identity,
-                WebSocketTransport(identity, options.network),
+                await open_transport(identity, options.network),
                 SystemClock(),
                 _rng(),
                 role=options.role,
                 version=__version__,
                 target_replicas=options.target_replicas,
+                allowed=options.network.allowed,
+                owner=owner.node,
             )
             stack.push_async_callback(node.stop)
             address = await _listen(node, options)
             _announce(storage, node, address)
             stack.callback(storage.delete, NODE_FILE)
-            await _serve(node, owner.node, options, stop, stack)
+            hope = await find_others(
+                node, storage, options.network, options.bootstrap, address, stack
+            )
+            await _serve(node, owner.node, options, hope, stop, stack)
 
 
 async def _listen(node: Node, options: NodeOptions) -> str:
@@ -250,7 +258,7 @@ async def _listen(node: Node, options: NodeOptions) -> str:
         except UsageError as error:
             problem = error
             continue
-        options.started(address, node.addresses(node.id))
+        options.started(node_text(node.id), address, node.addresses(node.id))
         return address
     raise problem or UsageError("no port is free; give one with --listen HOST:PORT")
 
@@ -266,6 +274,7 @@ async def _serve(
     node: Node,
     owner: NodeId,
     options: NodeOptions,
+    hope: float,
     stop: asyncio.Event,
     stack: contextlib.AsyncExitStack,
 ) -> None:
@@ -279,7 +288,7 @@ async def _serve(
         stack.callback(compute.close)
         choice = partial(find_device, options.device, options.threads)
         host = HostService(node, choice, model_store(), _load_slice, compute, options.host)
-        life = host.run(alone=not options.bootstrap, warm=_warm)
+        life = _live(host, node, hope)
         work.append(asyncio.create_task(life, name="host"))
     feed = FeedService(node, hardware, client, owner, stop.set, host)
     stack.push_async_callback(feed.close)
@@ -293,26 +302,37 @@ async def _serve(
         await asyncio.wait(work, timeout=5)
 
 
+async def _live(host: HostService, node: Node, hope: float) -> None:
+    if 0 < hope < math.inf:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(hope):
+                await node.joined.wait()
+    await host.run(alone=hope < math.inf, warm=_warm)
+
+
 @contextlib.asynccontextmanager
 async def observe(
-    bootstrap: tuple[str, ...], network: str = DEFAULT_NETWORK
+    places: Places | tuple[str, ...], network: NetworkOptions = PUBLIC
 ) -> AsyncIterator[tuple[Observer, ClientService]]:
     """A look at the network, and a client on it, that leave no trace.
 
+    It is somebody new each time, but the owner of its state directory where only nodes of an
+    allow list may ask.
+
     Raises:
-        Unreachable: no bootstrap node answers.
+        Unreachable: no node answers.
+        Refused: those that answer do not allow it.
     """
-    identity = Identity(os.urandom(32))
-    observer = Observer(WebSocketTransport(identity, network), SystemClock())
+    where = places if isinstance(places, Places) else Places(places)
+    observer = await find_network(where, network)
     try:
-        await observer.look(bootstrap)
         cache = FileStorage(cache_dir() / "bundles")
         yield observer, ClientService(observer, cache, _load_tokenizer, _rng())
     finally:
         await observer.close()
 
 
-async def attach(state: Path, network: str = DEFAULT_NETWORK) -> NodeAttachment:
+async def attach(state: Path, network: NetworkOptions = PUBLIC) -> NodeAttachment:
     """Attach to the node that runs with this state directory, as its owner.
 
     Raises:
@@ -325,7 +345,7 @@ async def attach(state: Path, network: str = DEFAULT_NETWORK) -> NodeAttachment:
             "`diffuse sentinel` or `diffuse-tui`"
         )
     owner = load_identity(state, OWNER_KEY)
-    attachment = NodeAttachment(WebSocketTransport(owner, network))
+    attachment = NodeAttachment(await open_transport(owner, network))
     try:
         await attachment.open(found.address, NodeId(bytes.fromhex(found.node)))
     except BaseException:

@@ -22,6 +22,9 @@ Options:
   --model M           the model to show first
   --state-dir DIR     where this machine's node keeps its identity
   --network NAME      nodes of another network name are not talked to
+  --network-key-file F    the shared secret of a private network (or DIFFUSE_NETWORK_KEY)
+  --allow ID|FILE     talk to these nodes only
+  --no-mdns           do not look for nodes on the LAN
   --hosts N           demo: host processes (default 3)
   --dtype D           demo: auto, fp32, bf16, int8 or int4
   --version, --help

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.selection import DEMO_MODEL_ID
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError, UsageError
-from diffuse_core.settings import DEFAULT_NETWORK, parse_bootstrap, state_dir
+from diffuse_core.settings import network_options, parse_bootstrap, state_dir
 from diffuse_tui.app import DiffuseApp
 from diffuse_tui.local_node import LocalNode
 
@@ -43,12 +43,20 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--bootstrap", action="append", default=[])
     parser.add_argument("--model")
     parser.add_argument("--state-dir")
-    parser.add_argument("--network", default=DEFAULT_NETWORK)
+    parser.add_argument("--network")
+    parser.add_argument("--network-key")
+    parser.add_argument("--network-key-file")
+    parser.add_argument("--allow", action="append", default=[])
+    parser.add_argument("--mdns", action=argparse.BooleanOptionalAction)
     parser.add_argument("--hosts", type=int, choices=range(1, 17), default=3, metavar="1-16")
     parser.add_argument(
         "--dtype", choices=["auto", "fp32", "bf16", "int8", "int4"], default="auto"
     )
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    given.network = network_options(
+        given.network, given.network_key, given.network_key_file, given.allow, mdns=given.mdns
+    )
+    return given
 
 
 async def _local(given: argparse.Namespace) -> int:
@@ -66,6 +74,8 @@ async def _local(given: argparse.Namespace) -> int:
 
 
 async def _demo(given: argparse.Namespace) -> int:
+    if given.network.allowed is not None:
+        raise UsageError("demo makes a network of its own, of new nodes; leave out --allow")
     from diffuse_core.cli.common import Signals
     from diffuse_core.cli.demo import demo_network
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diffuse_core.ports import Attachment
+    from diffuse_core.settings import NetworkOptions
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 8.0
@@ -24,7 +25,7 @@ class LocalNode:
     """Reaches the node of one state directory. A node that this started ends with it."""
 
     def __init__(
-        self, state: Path, network: str, bootstrap: tuple[str, ...], *, may_start: bool
+        self, state: Path, network: NetworkOptions, bootstrap: tuple[str, ...], *, may_start: bool
     ) -> None:
         self._state = state
         self._network = network
@@ -52,7 +53,7 @@ class LocalNode:
 
         if self._child is None or self._child.returncode is not None:
             self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            arguments = ["node", "--state-dir", str(self._state), "--network", self._network]
+            arguments = ["node", "--state-dir", str(self._state), *self._network.arguments()]
             for address in self._bootstrap:
                 arguments += ["--bootstrap", address]
             with (self._state / LOG).open("wb") as log:
@@ -61,6 +62,7 @@ class LocalNode:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=log,
                     stderr=log,
+                    env=self._network.environment(),
                     start_new_session=True,
                 )
         with contextlib.suppress(TimeoutError):

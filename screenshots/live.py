@@ -15,7 +15,7 @@ from make import HERE, capture, chat
 
 from diffuse_core.cli.demo import demo_network
 from diffuse_core.domain.selection import DEMO_MODEL_ID
-from diffuse_core.settings import DEFAULT_NETWORK
+from diffuse_core.settings import PUBLIC
 from diffuse_tui.app import DiffuseApp
 from diffuse_tui.local_node import LocalNode
 
@@ -24,9 +24,9 @@ SIZES = {"demo": (120, 40), "demo-80x24": (80, 24)}
 
 async def render(out: Path) -> None:
     """Start a demo network, ask it, and take a picture in each size."""
-    async with demo_network(3, DEFAULT_NETWORK, "bf16") as network:
+    async with demo_network(3, PUBLIC, "bf16") as network:
         for name, size in SIZES.items():
-            node = LocalNode(network.state_dir("host-1"), DEFAULT_NETWORK, (), may_start=False)
+            node = LocalNode(network.state_dir("host-1"), PUBLIC, (), may_start=False)
             app = DiffuseApp(node.attach, model=DEMO_MODEL_ID)
             async with app.run_test(size=size) as pilot:
                 await pilot.pause(2.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import math
@@ -17,8 +18,12 @@ from diffuse_core.errors import EXIT_INTERRUPTED
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
     DEFAULT_PORT,
+    NETWORK_KEY,
+    NO_MDNS,
+    NetworkOptions,
+    Places,
+    network_options,
     parse_bootstrap,
-    running_node,
     state_dir,
 )
 
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 
-MAX_NETWORK_BYTES = 64
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -44,12 +48,6 @@ def adding(*options: Callable[[F], F]) -> Callable[[F], F]:
         return function
 
     return add
-
-
-def _check_network(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    if not 1 <= len(value.encode()) <= MAX_NETWORK_BYTES:
-        raise click.BadParameter(f"a network's name has 1 to {MAX_NETWORK_BYTES} bytes")
-    return value
 
 
 def _check_state_dir(
@@ -70,10 +68,8 @@ def finite(_context: click.Context, _option: click.Parameter, value: float) -> f
 logged = adding(
     click.option(
         "--network",
-        default=DEFAULT_NETWORK,
-        show_default=True,
+        show_default=DEFAULT_NETWORK,
         metavar="NAME",
-        callback=_check_network,
         help="Nodes of another network name are not talked to.",
     ),
     click.option(
@@ -90,6 +86,33 @@ logged = adding(
     ),
 )
 """Options that every command has."""
+
+private = adding(
+    click.option(
+        "--network-key",
+        metavar="SECRET",
+        help="Shared secret of a private network. Other users of this machine see what is on "
+        f"a command line: better --network-key-file, or {NETWORK_KEY} in the environment.",
+    ),
+    click.option(
+        "--network-key-file",
+        metavar="FILE",
+        help="Read the shared secret from the first line of FILE.",
+    ),
+    click.option(
+        "--allow",
+        multiple=True,
+        metavar="ID|FILE",
+        help="Talk to these nodes only: full node ids, or files with one a line.",
+    ),
+    click.option(
+        "--mdns/--no-mdns",
+        default=None,
+        help="Find nodes on the LAN by multicast DNS, and be found. Never on loopback. "
+        f"Default: do, unless {NO_MDNS} is in the environment.",
+    ),
+)
+"""Options of who is on the network, and how it is found without an address."""
 
 placed = adding(
     click.option(
@@ -109,8 +132,28 @@ placed = adding(
 
 
 def common(function: F) -> F:
-    """Options of nearly every command; they come last in its help."""
-    return placed(logged(function))
+    """Options of nearly every command; they come last in its help.
+
+    `network` is given to the command as NetworkOptions.
+    """
+
+    @functools.wraps(function)
+    def with_network(**given: Any) -> Any:
+        network = _network_options(given)
+        return function(**given, network=network)
+
+    return placed(logged(private(cast("F", with_network))))
+
+
+def _network_options(given: dict[str, Any]) -> NetworkOptions:
+    """Take the options of the network out of `given`."""
+    return network_options(
+        given.pop("network"),
+        given.pop("network_key"),
+        given.pop("network_key_file"),
+        given.pop("allow"),
+        mdns=given.pop("mdns"),
+    )
 
 
 DTYPES = ("auto", "fp32", "bf16", "int8", "int4")
@@ -194,12 +237,9 @@ def set_logging(level: str | None, form: str, default: str = "warning") -> None:
     logging.getLogger("diffuse_core").setLevel((level or default).upper())
 
 
-def find_bootstrap(given: tuple[str, ...], state: str | None) -> tuple[str, ...]:
-    """Addresses to ask: those given, else the node running here, else the default port."""
-    if given:
-        return parse_bootstrap(given)
-    found = running_node(state_dir(state))
-    return (found.address if found else f"127.0.0.1:{DEFAULT_PORT}",)
+def find_bootstrap(given: tuple[str, ...], state: str | None) -> Places:
+    """Where to ask: at the addresses given, else where the state directory leads."""
+    return Places(parse_bootstrap(given), state_dir(state))
 
 
 class Signals:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from diffuse_core.cli.demo_network import DemoNetwork
+    from diffuse_core.settings import NetworkOptions
 
 
 @click.command()
@@ -47,6 +48,8 @@ def demo(**given: Any) -> None:
     set_logging(given["log_level"], given["log_format"])
     if given["bootstrap"]:
         raise UsageError("demo makes a network of its own; leave out --bootstrap")
+    if given["network"].allowed is not None:
+        raise UsageError("demo makes a network of its own, of new nodes; leave out --allow")
     if given["ask"] is not None and not given["ask"].strip():
         raise UsageError("--ask is empty; give a question, or leave it out to stay")
     run_until_done(_demo(given))
@@ -73,7 +76,7 @@ async def _demo(given: dict[str, Any]) -> None:
 
 @contextlib.asynccontextmanager
 async def demo_network(
-    hosts: int, network: str, dtype: str, *, place: str | None = None
+    hosts: int, network: NetworkOptions, dtype: str, *, place: str | None = None
 ) -> AsyncIterator[DemoNetwork]:
     """A demo network that is servable; stopped in any case at the end.
 

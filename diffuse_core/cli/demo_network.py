@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.shapes import Contract, ModelShape
     from diffuse_core.domain.view import NetworkView
+    from diffuse_core.settings import NetworkOptions
 
 MIB = 2**20
 START_TIMEOUT_S = 60.0
@@ -66,12 +68,13 @@ class DemoNetwork:
     """Starts the processes on `start`, ends all of them on `stop`; nothing outlives it."""
 
     def __init__(
-        self, hosts: int, network: str, report: Callable[[str], None], place: str | None
+        self, hosts: int, network: NetworkOptions, report: Callable[[str], None], place: str | None
     ) -> None:
         if place is not None:
             Path(place).mkdir(parents=True, exist_ok=True, mode=0o700)
         self._hosts = hosts
-        self._network = network
+        # All of it is on this machine.
+        self._network = replace(network, mdns=False)
         self._report = report
         self._dir = Path(tempfile.mkdtemp(prefix="diffuse-demo-", dir=place))
         self._processes: dict[str, asyncio.subprocess.Process] = {}
@@ -126,8 +129,7 @@ class DemoNetwork:
                 *own_command(
                     command,
                     *arguments,
-                    "--network",
-                    self._network,
+                    *self._network.arguments(),
                     "--state-dir",
                     str(directory),
                     WITH_PARENT,
@@ -135,6 +137,7 @@ class DemoNetwork:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                env=self._network.environment(),
                 start_new_session=True,
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from diffuse_core.cli.common import (
     threaded,
 )
 from diffuse_core.settings import (
+    DEFAULT_NETWORK,
     DEFAULT_PORT,
     parse_address,
     parse_bootstrap,
@@ -28,6 +30,7 @@ from diffuse_core.settings import (
 )
 
 if TYPE_CHECKING:
+    from diffuse_core.settings import NetworkOptions
     from diffuse_core.wiring import NodeOptions
 
 WITH_PARENT = "--exit-with-parent"
@@ -145,15 +148,25 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         host=serving,
         device=chosen_device(given.get("device", "auto")),
         threads=given.get("threads"),
-        started=lambda bound, reachable: _tell(role, bound, reachable),
+        started=lambda node, bound, reachable: _tell(
+            role, given["network"], node, bound, reachable
+        ),
     )
 
 
-def _tell(role: str, bound: str, reachable: tuple[str, ...]) -> None:
-    """Say where the node listens, and what to type on the next machine."""
-    click.echo(f"{role} listens on {bound}")
+def _tell(
+    role: str, network: NetworkOptions, node: str, bound: str, reachable: tuple[str, ...]
+) -> None:
+    """Say who listens where, and what to type on the next machine."""
+    click.echo(f"{role} {node} listens on {bound}")
     if reachable and role != "client":
-        click.echo(f"others join with: diffuse host --model M --bootstrap {reachable[0]}")
+        named = (
+            "" if network.name == DEFAULT_NETWORK else f" --network {shlex.quote(network.name)}"
+        )
+        keyed = " --network-key-file FILE" if network.secret is not None else ""
+        click.echo(
+            f"others join with: diffuse host --model M --bootstrap {reachable[0]}{named}{keyed}"
+        )
 
 
 async def _watch_parent(stop: asyncio.Event) -> asyncio.ReadTransport:

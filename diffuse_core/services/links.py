@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.domain.messages import NotAllowed
 from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.services.loopback import loopback
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from diffuse_core.domain.messages import AnyMessage
     from diffuse_core.ports import Channel, Transport
 
@@ -73,11 +76,20 @@ LinkEnded = Callable[[Link], None]
 
 
 class Links:
-    """The pool. Dispatches what arrives to the handler of its message type."""
+    """The pool. Dispatches what arrives to the handler of its message type.
 
-    def __init__(self, transport: Transport, own: NodeId | None = None) -> None:
+    With `allowed`, channels with other nodes are closed before any message of theirs is read.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        own: NodeId | None = None,
+        allowed: Collection[NodeId] | None = None,
+    ) -> None:
         self._transport = transport
         self._own = own
+        self._allowed = allowed
         self._tasks = TaskOwner("links")
         self._open: dict[NodeId, list[Link]] = {}
         self._dialling: dict[NodeId, asyncio.Future[Link]] = {}
@@ -112,7 +124,25 @@ class Links:
         if sum(map(len, self._open.values())) >= MAX_LINKS:
             await channel.close()
             return
+        if not self._is_allowed(channel.remote):
+            await self._turn_away(channel)
+            return
         await self._serve(Link(channel, self.traffic, dialled=False))
+
+    def _is_allowed(self, node: NodeId) -> bool:
+        return self._allowed is None or node in self._allowed
+
+    async def _turn_away(self, channel: Channel) -> None:
+        log.info(
+            "closed the channel of node %s: it is not on the allow list", channel.remote.hex()
+        )
+        with contextlib.suppress(ChannelClosed):
+            await channel.send(encode(NotAllowed("this node is not on the allow list there")))
+        await channel.close()
+
+    def linked(self) -> dict[NodeId, list[Link]]:
+        """The open links by node, in the order they came."""
+        return {node: list(links) for node, links in self._open.items()}
 
     def find(self, node: NodeId) -> Link | None:
         """An open link to `node`, if there is one."""
@@ -123,9 +153,14 @@ class Links:
         """Open a link to an address, whoever (or exactly who) answers there.
 
         Raises:
-            Unreachable: as Transport.dial.
+            Unreachable: as Transport.dial; or that node is not allowed.
         """
         channel = await self._transport.dial(address, expected, DIAL_TIMEOUT_S)
+        if not self._is_allowed(channel.remote):
+            await channel.close()
+            raise Unreachable(
+                f"node {short_text(channel.remote)} at {address} is not on this node's allow list"
+            )
         link = Link(channel, self.traffic, dialled=True)
         self._register(link)
         if self._tasks.spawn(self._read(link), f"read {short_text(link.remote)}") is None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import deque
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.allow_list import without_strangers
 from diffuse_core.domain.gossip import Gossip
-from diffuse_core.domain.identity import Identity, NodeId, short_text
+from diffuse_core.domain.identity import Identity, NodeId, node_text, short_text
 from diffuse_core.domain.messages import (
     Ack,
     GossipMessage,
+    NotAllowed,
     Ping,
     PingRequest,
     Pull,
@@ -22,6 +23,7 @@ from diffuse_core.domain.observe import network_view
 from diffuse_core.domain.records import Holding, Load, Record, Role, record_node
 from diffuse_core.domain.view import Event, EventLevel, NetworkView
 from diffuse_core.errors import ChannelClosed, DiffuseError, Unreachable
+from diffuse_core.services.discovery import RETELL_S, Discovery
 from diffuse_core.services.links import Link, Links
 from diffuse_core.services.tasks import TaskOwner
 
@@ -37,12 +39,13 @@ log = logging.getLogger(__name__)
 MAX_TICK_S = 1.0
 MAX_DELIVERIES = 128
 MAX_EVENTS = 256
-RETELL_S = 60.0
-BOOTSTRAP_RETRY_S = (0.2, 15.0)
 
 
 class Node:
-    """One participant. Services add handlers to `links` and read `members()`."""
+    """One participant. Services add handlers to `links` and read `members()`.
+
+    With `allowed` it talks to these nodes and to its `owner` only, and nobody else is a member.
+    """
 
     def __init__(
         self,
@@ -54,12 +57,18 @@ class Node:
         role: Role,
         version: str,
         target_replicas: int = 2,
+        allowed: frozenset[NodeId] | None = None,
+        owner: NodeId | None = None,
     ) -> None:
         self.identity = identity
         self.id = identity.node
         self.clock = clock
-        self.links = Links(transport, identity.node)
+        self._allowed = None if allowed is None else allowed | {identity.node}
+        company = None if self._allowed is None else self._allowed | {owner or identity.node}
+        self.links = Links(transport, identity.node, company)
         self.tasks = TaskOwner("node")
+        self.discovery = Discovery(self, rng)
+        self._refused_at: float | None = None
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.event_count = 0
         self.target_replicas = target_replicas
@@ -81,6 +90,7 @@ class Node:
         self.links.handle(PingRequest, self._on_gossip)
         self.links.handle(Pull, self._on_gossip)
         self.links.handle(Push, self._on_gossip)
+        self.links.handle(NotAllowed, self._on_not_allowed)
         self.links.on_met(self._on_met)
 
     # --- life -------------------------------------------------------------------------
@@ -100,8 +110,7 @@ class Node:
         self._addresses = tuple(_with_port(place, bound) for place in reachable_at)
         self._publish()
         self.tasks.spawn(self._pump(), "gossip")
-        for address in bootstrap:
-            self.tasks.spawn(self._join(address), f"join {address}")
+        self.discovery.start(bootstrap)
         return self._listener.address
 
     async def stop(self) -> None:
@@ -116,25 +125,6 @@ class Node:
 
     async def _accept(self, channel: Channel) -> None:
         await self.links.accept(channel)
-
-    async def _join(self, address: str) -> None:
-        """Dial a bootstrap address until it answers, and again whenever we are alone."""
-        pause = BOOTSTRAP_RETRY_S[0]
-        told = -math.inf
-        while True:
-            try:
-                link = await self.links.dial(address)
-            except Unreachable as error:
-                if self.clock.monotonic() - told > RETELL_S:
-                    self.note("warning", f"bootstrap {address}: {error}; trying on")
-                    told = self.clock.monotonic()
-                pause = min(pause * 2, BOOTSTRAP_RETRY_S[1])
-            else:
-                told, pause = -math.inf, BOOTSTRAP_RETRY_S[0]
-                self._gossip.pull_from(link.remote)
-                self._wake.set()
-                await link.ended.wait()
-            await asyncio.sleep(pause * (0.75 + self._rng.random() / 2))
 
     # --- what this node says of itself ------------------------------------------------
 
@@ -165,6 +155,11 @@ class Node:
             load=self._load,
         )
         self._gossip.set_record(record, self.clock.monotonic())
+        self._wake.set()
+
+    def introduce(self, node: NodeId) -> None:
+        """Tell `node`, to which there is a link, of ourselves and ask for what it knows."""
+        self._gossip.pull_from(node)
         self._wake.set()
 
     def pull(self) -> None:
@@ -211,7 +206,22 @@ class Node:
     def _on_met(self, link: Link) -> None:
         self._gossip.met(link.remote, self.clock.monotonic())
 
+    async def _on_not_allowed(self, link: Link, _: NotAllowed, _body: memoryview) -> None:
+        now = self.clock.monotonic()
+        if self._refused_at is None or now - self._refused_at >= RETELL_S:
+            self._refused_at = now
+            self.note(
+                "warning",
+                f"node {short_text(link.remote)} talks to the nodes on its allow list only; "
+                f"to be one of them, have {node_text(self.id)} added there",
+            )
+
     async def _on_gossip(self, link: Link, message: GossipMessage, _body: memoryview) -> None:
+        if self._allowed is not None:
+            permitted = without_strangers(message, self._allowed)
+            if permitted is None:
+                return
+            message = permitted
         self._gossip.receive(link.remote, message, self.clock.monotonic())
         if isinstance(message, Push) and message.last:
             self.joined.set()

@@ -6,12 +6,17 @@ Commands such as `models` and `query` dial one known node, pull all it knows and
 from __future__ import annotations
 
 import asyncio
+import logging
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.messages import Pull, Push, Rumour
+from diffuse_core.domain.allow_list import without_strangers
+from diffuse_core.domain.identity import short_text
+from diffuse_core.domain.messages import NotAllowed, Pull, Push, Rumour
 from diffuse_core.domain.observe import members_from_push, network_view
 from diffuse_core.domain.records import record_node
-from diffuse_core.errors import Unreachable
+from diffuse_core.errors import Refused, Unreachable
+from diffuse_core.services.dialling import Place, dial_any
 from diffuse_core.services.links import Link, Links
 
 if TYPE_CHECKING:
@@ -23,58 +28,111 @@ if TYPE_CHECKING:
     from diffuse_core.domain.view import NetworkView
     from diffuse_core.ports import Clock, Transport
 
+log = logging.getLogger(__name__)
+
 PULL_TIMEOUT_S = 10.0
 MAX_RECORDS = 4096
+MAX_PROBLEMS = 4
 
 
 class Observer:
-    """A client that knows what the node it asked knew. `look` again to refresh."""
+    """A client that knows what the node it asked knew. `look` again to refresh.
 
-    def __init__(self, transport: Transport, clock: Clock, target_replicas: int = 2) -> None:
+    With `allowed` it asks these nodes only, and sees no others.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        target_replicas: int = 2,
+        allowed: frozenset[NodeId] | None = None,
+    ) -> None:
         self.clock = clock
-        self.links = Links(transport)
+        self.links = Links(transport, allowed=allowed)
+        self._allowed = allowed
         self._target = target_replicas
         self._members: dict[NodeId, Member] = {}
         self._records: list[SignedRecord] = []
         self._rumours: list[Rumour] = []
-        self._complete = asyncio.Event()
+        self._asked: Link | None = None
+        self._over = asyncio.Event()
+        self._whole = False
+        self._refusal = ""
         self.links.handle(Push, self._on_push)
+        self.links.handle(NotAllowed, self._on_not_allowed)
+        self.links.on_ended(self._on_ended)
 
-    async def look(self, bootstrap: Sequence[str]) -> None:
+    async def look(self, bootstrap: Sequence[str | Place]) -> None:
         """Pull from the first of `bootstrap` that answers.
 
         Raises:
             Unreachable: none of them did; the message tells why for each.
+            Refused: those that did talk to the nodes of their allow lists only.
         """
+        places = [Place(place) if isinstance(place, str) else place for place in bootstrap]
         problems: list[str] = []
-        for address in bootstrap:
-            self._records, self._rumours = [], []
-            self._complete.clear()
-            try:
-                link = await self.links.dial(address)
-                await link.send(Pull())
-                async with asyncio.timeout(PULL_TIMEOUT_S):
-                    await self._complete.wait()
-            except Unreachable as error:
-                problems.append(str(error))
-                continue
-            except TimeoutError:
-                problems.append(f"{address} did not tell what it knows in {PULL_TIMEOUT_S:.0f} s")
-                continue
-            members = members_from_push(self._records, self._rumours, self.clock.monotonic())
-            self._members = {record_node(member.record): member for member in members}
-            return
+        async with aclosing(dial_any(self.links, places, problems)) as links:
+            async for link in links:
+                problem = await self._pull(link)
+                if problem is None:
+                    return
+                problems.append(problem)
+        if self._refusal:
+            raise Refused(self._refusal, "owner")
+        if len(problems) > MAX_PROBLEMS:
+            problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
         raise Unreachable(
             "no node of the network could be reached: " + "; ".join(problems) + ". "
             "Start one with `diffuse sentinel` or `diffuse host`, or give --bootstrap HOST:PORT"
         )
 
-    async def _on_push(self, _link: Link, message: Push, _body: memoryview) -> None:
+    async def _pull(self, link: Link) -> str | None:
+        """Take over what a node knows; what went wrong, if something did."""
+        self._records, self._rumours = [], []
+        self._asked, self._whole = link, False
+        self._over.clear()
+        where = link.remote_address
+        try:
+            await link.send(Pull())
+            async with asyncio.timeout(PULL_TIMEOUT_S):
+                await self._over.wait()
+        except Unreachable as error:
+            return str(error)
+        except TimeoutError:
+            return f"{where} did not tell what it knows in {PULL_TIMEOUT_S:.0f} s"
+        if not self._whole:
+            return f"{where} hung up before it told what it knows"
+        members = members_from_push(self._records, self._rumours, self.clock.monotonic())
+        self._members = {record_node(member.record): member for member in members}
+        return None
+
+    async def _on_push(self, link: Link, message: Push, _body: memoryview) -> None:
+        if link is not self._asked:
+            return
+        if self._allowed is not None:
+            permitted = without_strangers(message, self._allowed)
+            if not isinstance(permitted, Push):
+                return
+            message = permitted
         if len(self._records) < MAX_RECORDS:
             self._records.extend(message.records)
             self._rumours.extend(message.rumours)
         if message.last:
-            self._complete.set()
+            self._whole = True
+            self._over.set()
+
+    async def _on_not_allowed(self, link: Link, _: NotAllowed, _body: memoryview) -> None:
+        self._refusal = (
+            f"node {short_text(link.remote)} at {link.remote_address} talks to the nodes on its "
+            "allow list only"
+        )
+        if self._members:
+            log.warning("%s", self._refusal)
+
+    def _on_ended(self, link: Link) -> None:
+        if link is self._asked:
+            self._over.set()
 
     def members(self) -> tuple[Member, ...]:
         """The nodes that were known."""

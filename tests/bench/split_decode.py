@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from diffuse_core.cli.demo import demo_network
 from diffuse_core.domain.selection import DEMO_MODEL_ID
 from diffuse_core.domain.view import GenerateRequest
-from diffuse_core.settings import cache_dir
+from diffuse_core.settings import NetworkOptions, cache_dir
 from diffuse_core.wiring import model_store, observe
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ async def measure(tokens: int, rounds: int, dtype: str) -> dict[str, list[float]
     ways: dict[str, Callable[[], Awaitable[float]]] = {}
     async with contextlib.AsyncExitStack() as stack:
         for hosts in (1, 2, 3):
-            name = f"bench-{hosts}"
-            network = await stack.enter_async_context(demo_network(hosts, name, dtype))
-            _, client = await stack.enter_async_context(observe((network.sentinel,), name))
+            named = NetworkOptions(f"bench-{hosts}")
+            network = await stack.enter_async_context(demo_network(hosts, named, dtype))
+            _, client = await stack.enter_async_context(observe((network.sentinel,), named))
             ways[f"diffuse, {hosts} host(s)"] = lambda c=client: network_rate(c, tokens)
         prompt = tuple(range(1000, 1008))
         ways["transformers generate"] = lambda: asyncio.to_thread(

@@ -1,0 +1,122 @@
+"""Known nodes: who was seen alive, to be found again without being told where.
+
+A list of at most MAX_KNOWN, the most useful first, kept as JSON. What is read back is a file
+that anybody may have written: bounded and typed, or refused as a whole.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+
+from diffuse_core.domain.identity import NodeId
+from diffuse_core.domain.records import MAX_ADDRESSES, Address, Digest32, Role, record_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from diffuse_core.domain.members import Member
+
+MAX_KNOWN = 64
+MAX_FILE_BYTES = 128 * 2**10
+
+_Unix = Annotated[float, msgspec.Meta(ge=0.0, le=1e11)]
+
+
+class KnownNode(msgspec.Struct, frozen=True):
+    """A node, where it could be dialled, and when it was first and last seen alive (Unix time)."""
+
+    node: Digest32
+    addresses: Annotated[
+        tuple[Address, ...], msgspec.Meta(min_length=1, max_length=MAX_ADDRESSES + 1)
+    ]
+    role: Role
+    since: _Unix
+    seen: _Unix
+    direct: bool = False
+    """Whether it answered us itself, rather than others telling that it lives."""
+
+    @property
+    def id(self) -> NodeId:
+        """Its node id."""
+        return NodeId(bytes.fromhex(self.node))
+
+
+class _File(msgspec.Struct, frozen=True):
+    version: Literal[1]
+    nodes: Annotated[tuple[KnownNode, ...], msgspec.Meta(max_length=MAX_KNOWN)]
+
+
+_decoder = msgspec.json.Decoder(_File)
+
+
+def read_known(data: bytes) -> tuple[KnownNode, ...]:
+    """The nodes in a file's bytes.
+
+    Raises:
+        ValueError: it is no such file.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(f"it is larger than {MAX_FILE_BYTES} bytes")
+    return _decoder.decode(data).nodes
+
+
+def write_known(nodes: tuple[KnownNode, ...]) -> bytes:
+    """A file's bytes."""
+    return msgspec.json.format(msgspec.json.encode(_File(1, nodes)), indent=1)
+
+
+def remember(
+    known: Iterable[KnownNode],
+    members: Iterable[Member],
+    reached: Mapping[NodeId, str],
+    own: NodeId,
+    wall: float,
+) -> tuple[KnownNode, ...]:
+    """`known` and who is alive now, the most useful first.
+
+    Args:
+        known: what was known before.
+        members: who is known to the gossip.
+        reached: addresses at which we found nodes, other than those they advertise maybe.
+        own: ourselves, who are left out.
+        wall: Unix time.
+    """
+    found = {node.id: node for node in known}
+    for member in members:
+        node = record_node(member.record)
+        addresses = (reached[node],) if node in reached else ()
+        addresses = tuple(dict.fromkeys((*addresses, *member.record.addresses)))
+        if node == own or member.liveness != "alive" or not addresses:
+            continue
+        before = found.get(node)
+        found[node] = KnownNode(
+            node=node.hex(),
+            addresses=addresses,
+            role=member.record.role,
+            since=min(before.since, wall) if before else wall,
+            seen=wall,
+            direct=member.rtt_s is not None or node in reached,
+        )
+    best = sorted(found.values(), key=lambda node: usefulness(node, wall), reverse=True)
+    return tuple(best[:MAX_KNOWN])
+
+
+def usefulness(node: KnownNode, wall: float) -> float:
+    """How likely a node is there again: long-lived, a sentinel, public, seen not long ago."""
+    score = math.log2(1 + max(0.0, node.seen - node.since) / 60)
+    score -= math.log2(1 + max(0.0, wall - node.seen) / 3600)
+    score += {"sentinel": 6, "host": 0, "client": -4}[node.role]
+    return score + 3 * any(map(_is_public, node.addresses)) + 2 * node.direct
+
+
+def _is_public(address: str) -> bool:
+    host = address.removeprefix("ws://").rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        # A name is given to machines that stay where they are.
+        return "." in host and not host.endswith(".local")
