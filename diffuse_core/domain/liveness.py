@@ -165,7 +165,7 @@ class FailureDetector:
         if dead and suspicion.claim_dead(by) and suspicion.look_at > now:
             look_at = now + self._rng.uniform(0.0, LOOK_AT_DEAD_S)
             suspicion.look_at = min(suspicion.look_at, look_at)
-        self._await(node, suspicion)
+        self._await(node, suspicion, now)
 
     def unreachable(self, node: NodeId, now: float) -> None:
         """Nothing can be delivered to `node`: the connection was refused, or broke."""
@@ -282,7 +282,7 @@ class FailureDetector:
             self._clear(node, known)
         else:
             suspicion.wait(now, len(self._live), self._rng)
-            self._await(node, suspicion)
+            self._await(node, suspicion, now)
 
     def _failed(self, probe: Probe, now: float) -> None:
         node = probe.node
@@ -322,8 +322,10 @@ class FailureDetector:
             suspicion.wait(now, len(self._live), self._rng)
             self._testimony.append(node)
 
-    def _await(self, node: NodeId, suspicion: Suspicion) -> None:
-        self._suspects.set(node, suspicion.review_at(len(self._live), self._probe_s()))
+    def _await(self, node: NodeId, suspicion: Suspicion, now: float) -> None:
+        review_at = suspicion.review_at(len(self._live), self._probe_s())
+        # Never in the past: that would look as if we had been paused.
+        self._suspects.set(node, max(now, review_at))
 
     def _clear(self, node: NodeId, known: Known) -> None:
         known.suspicion = None
@@ -333,7 +335,7 @@ class FailureDetector:
     def _judge(self, node: NodeId, known: Known, suspicion: Suspicion, now: float) -> None:
         """A probe of ours failed: the end, or not yet."""
         if now < suspicion.deadline(len(self._live)) - ROUNDING_S:
-            self._await(node, suspicion)
+            self._await(node, suspicion, now)
         elif known.heard_at >= suspicion.started:
             self._clear(node, known)
         else:

@@ -12,6 +12,7 @@ import math
 import random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from deliveries import Trace, Traffic
 from simulated_node import Letter, SimulatedNode, build_gossip, encoder
 from virtual_time import VirtualTime
@@ -58,6 +59,8 @@ class SimulatedNetwork:
         self.traffic = Traffic()
         self.on_event: Callable[[SimulatedNode, str], None] | None = None
         """Told of every event instead of the nodes' own lists, which grow without bound."""
+        self.malformed = 0
+        """Messages that did not decode, and so never reached a state machine."""
         self._shared = shared or {}
         self._trace = Trace()
         self._last: tuple[GossipMessage | None, Letter | None] = (None, None)
@@ -69,7 +72,7 @@ class SimulatedNetwork:
         *,
         via: int | None = None,
         seed: int | None = None,
-        boot_ms: int = BOOT_MS,
+        boot_ms: int | None = None,
         liar: Liar | None = None,
         record: dict[str, Any] | None = None,
         **habits: float,
@@ -80,7 +83,8 @@ class SimulatedNetwork:
         """
         number = len(self.nodes)
         identity = Identity((seed if seed is not None else number).to_bytes(32, "big"))
-        boot_ms += int(habits.get("wall_offset", 0.0) * 1000)
+        if boot_ms is None:
+            boot_ms = BOOT_MS + int((self.now + habits.get("wall_offset", 0.0)) * 1000)
         node = SimulatedNode(number, identity, self._gossip(identity, boot_ms), **habits)
         node.clock_offset = self.rng.uniform(0, 1e6)
         node.liar = liar
@@ -297,8 +301,13 @@ class SimulatedNetwork:
         now = self.time.now
         sender = letter.sender
         self._trace.delivery(now, sender.number, node.number, letter.data)
+        try:
+            message = letter.read()
+        except msgspec.ValidationError:
+            self.malformed += 1  # a real node closes the channel
+            return
         if node.liar is None or node.liar.hears(self, node, letter):
-            node.gossip.receive(sender.identity.node, letter.read(), node.local(now))
+            node.gossip.receive(sender.identity.node, message, node.local(now))
 
     def _wake(self, node: SimulatedNode, life: int, _: Any) -> None:
         now = self.time.now

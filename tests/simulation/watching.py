@@ -32,6 +32,8 @@ class Watch:
     deaths: list[Belief] = field(default_factory=list)
     returns: list[Belief] = field(default_factory=list)
     suspicions: int = 0
+    held_dead: set[tuple[int, int]] = field(default_factory=set)
+    """Who holds whom for dead at present."""
 
     def __post_init__(self) -> None:
         self._numbers = {short_text(node.id): node.number for node in self.net.nodes}
@@ -46,7 +48,12 @@ class Watch:
             dead = what == "died"
             true = dead != self.net.nodes[about].running
             belief = Belief(self.net.now, node.number, about, what, true)
-            (self.deaths if dead else self.returns).append(belief)
+            if dead:
+                self.deaths.append(belief)
+                self.held_dead.add((node.number, about))
+            else:
+                self.returns.append(belief)
+                self.held_dead.discard((node.number, about))
 
     @property
     def false_deaths(self) -> list[Belief]:
