@@ -197,9 +197,12 @@ class ClientService:
 
     def _route(self, model: ModelRef, tried: _Attempts) -> list[Hop]:
         candidates = []
+        doubtful = set(tried.avoid)
         for member in holders(self._directory.members(), model):
             record = member.record
             node = record_node(record)
+            if member.liveness != "alive":
+                doubtful.add(node)
             if record.holding is not None:
                 candidates.append(
                     Candidate(
@@ -212,7 +215,12 @@ class ClientService:
                     )
                 )
         addresses = {one.node: one.addresses for one in candidates}
-        stages = choose_route(model.shape.layers, candidates, tried.avoid, self._rng)
+        layers = model.shape.layers
+        try:
+            stages = choose_route(layers, candidates, doubtful, self._rng)
+        except ModelIncomplete:
+            # Without those that others suspect it cannot be done; most of them live.
+            stages = choose_route(layers, candidates, tried.avoid, self._rng)
         return [Hop(node, addresses[node], part) for node, part in stages]
 
     def _fit(

@@ -148,7 +148,7 @@ class ClientRun:
         try:
             async with asyncio.timeout(OPEN_TIMEOUT_S):
                 while waiting:
-                    link, answer = await self._answers.get()
+                    link, answer = await self._next_answer(OPEN_TIMEOUT_S)
                     self._raise_failure(link, answer)
                     waiting.discard(link)
         except TimeoutError:

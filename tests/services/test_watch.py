@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.domain.messages import ForwardHidden, WatchSession
+from diffuse_core.domain.messages import ForwardHidden, OpenSession, WatchSession
 from diffuse_core.domain.view import GenerateRequest, TextDelta
 from diffuse_core.errors import StagesLost
 from diffuse_core.services import run
@@ -50,6 +50,22 @@ async def test_a_stage_that_falls_silent_is_named(split: Callable) -> None:
             await exhaust(stream)
     for host in cluster.hosts:
         await host.idle()
+
+
+async def test_a_stage_that_does_not_open_is_replaced_when_it_is_found_silent(
+    cluster: Cluster, tiny: TinyModel
+) -> None:
+    quiet, other = await cluster.host(), await cluster.host()
+    client = await cluster.client()
+    quiet.node.links.unhandle(OpenSession, WatchSession)
+    async with asyncio.timeout(5):
+        # The route takes either of them.
+        while not (finished := (await client.whole(REQUEST))[2]).events:
+            pass
+    assert f"stage {quiet.id.hex()[:8]}" in finished.events[0]
+    assert "stopped answering" in finished.events[0]
+    assert [step.node for step in finished.route] == [other.id.hex()]
+    await other.idle()
 
 
 async def test_a_slow_stage_that_answers_is_waited_for(split: Callable, tiny: TinyModel) -> None:
