@@ -1,7 +1,8 @@
 """Gossip: how records and beliefs about nodes spread, as a state machine.
 
-Records are signed and travel in Pushes, epidemically (a few random nodes every 200 ms while there
-is news) and by push-pull of digests. Beliefs (suspect, dead) are not signed: they travel as
+Records are signed. A new one is announced, epidemically (a few random nodes every 200 ms while
+there is news), and sent to who asks for it; tables are compared by summaries now and then, so
+that nobody misses anything for long. Beliefs (suspect, dead) are not signed: they travel as
 rumours, count only from members and only about the very sequence that is known, and make the
 receiver probe for itself. A node refutes what is said of it by publishing a later sequence; a
 farewell is signed by the node that leaves.
@@ -12,16 +13,19 @@ The caller feeds `receive`, `tick` (by `next_deadline`), `met` and `unreachable`
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from diffuse_core.domain.announcing import Announcer
+from diffuse_core.domain.clocks import NetworkClock
+from diffuse_core.domain.directory import MAX_NODES
+from diffuse_core.domain.exchange import Exchange, asks
+from diffuse_core.domain.hearing import Hearing
 from diffuse_core.domain.identity import Identity, NodeId
 from diffuse_core.domain.messages import (
-    MAX_PUSH,
     Ack,
     GossipMessage,
     Ping,
@@ -29,40 +33,32 @@ from diffuse_core.domain.messages import (
     Pull,
     Push,
     Rumour,
+    Summary,
+    Want,
 )
-from diffuse_core.domain.newsqueue import NewsQueue
-from diffuse_core.domain.records import Record, SignedRecord, first_sequence, seal
+from diffuse_core.domain.narration import REBASED, TWIN
+from diffuse_core.domain.publisher import Publisher
+from diffuse_core.domain.rechecks import Rechecks
 from diffuse_core.domain.roster import Roster
-from diffuse_core.errors import UsageError
+from diffuse_core.domain.wants import Wants
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping
 
-    from diffuse_core.domain.directory import Admission, Entry
+    from diffuse_core.domain.directory import Admission
     from diffuse_core.domain.members import Member
+    from diffuse_core.domain.records import Record, SignedRecord
+    from diffuse_core.domain.verdicts import Verdicts
     from diffuse_core.domain.view import EventLevel
 
-FANOUT = 3
 GOSSIP_INTERVAL_S = 0.2
+SYNC_FIRST_S = 0.5
 SYNC_INTERVAL_S = 10.0
-SYNC_SCALE_FROM = 32
-WANT_INTERVAL_S = 0.5
 EXPIRE_INTERVAL_S = 5.0
-REASSERT_INTERVAL_S = 0.2
-"""At most this often is what others say of us answered with a new sequence."""
-MAX_PIGGYBACK = 16
-MAX_SPREAD_BYTES = 32 * 2**10
 MAX_OUTBOX = 2048
-MAX_ANSWERS = 64
 MAX_EVENTS = 256
 MAX_FAREWELLS = 64
-
-
-_TWIN = (
-    "a record of this node that this process never published is going around: the clock went "
-    "back, or another process runs with the same identity (give it its own --state-dir)"
-)
 
 
 class Gossip:
@@ -73,22 +69,35 @@ class Gossip:
         rng: chooses whom to talk to.
         boot_ms: Unix time in milliseconds when the process started; orders our records after
             those of earlier runs.
+        max_nodes: most nodes to know of, tombstones included.
+        verdicts: what is known of records' contents; may be shared within a process.
     """
 
-    def __init__(self, identity: Identity, rng: random.Random, *, boot_ms: int) -> None:
-        self._identity = identity
+    def __init__(
+        self,
+        identity: Identity,
+        rng: random.Random,
+        *,
+        boot_ms: int,
+        max_nodes: int = MAX_NODES,
+        verdicts: Verdicts | None = None,
+    ) -> None:
         self._own = identity.node
         self._rng = rng
-        self._sequence = first_sequence(boot_ms)
-        self._roster = Roster(self._own, rng)
+        self._publisher = Publisher(identity, boot_ms)
+        self._clock = NetworkClock(boot_ms)
+        self._roster = Roster(self._own, rng, max_nodes=max_nodes, verdicts=verdicts)
         self._detector = self._roster.detector
-        self._news = NewsQueue()
+        self._announcer = Announcer(self._own, self._roster)
+        self._exchange = Exchange(self._roster, self._clock)
+        self._wants = Wants()
+        self._rechecks = Rechecks(rng)
+        self._hearing = Hearing(self._own, self._roster, self._wants, self._rechecks)
         self._outbox: list[tuple[NodeId, GossipMessage]] = []
-        self._answers: dict[NodeId, tuple[Rumour, ...]] = {}
         self._events: deque[tuple[EventLevel, str]] = deque(maxlen=MAX_EVENTS)
+        self._contact: NodeId | None = None
         self._spread_at = -math.inf
-        self._want_at = -math.inf
-        self._reassert_at = -math.inf
+        self._sync_pause = SYNC_FIRST_S
         self._sync_at = math.inf
         self._expire_at = math.inf
         self._now = -math.inf
@@ -98,30 +107,28 @@ class Gossip:
     # --- our own record --------------------------------------------------------------------
 
     def set_record(self, record: Record, now: float) -> Record:
-        """Sign and spread our record under the next sequence; `node` and `sequence` are set here.
+        """This is what we say of ourselves; `node` and `sequence` are set here.
 
-        A record that says nothing new is not published again. Returns the one that stands.
+        It is signed and spread at once when it says something new, but a change of load alone,
+        and too many changes in a row, wait for `tick`. Returns the record that stands.
+
+        Raises:
+            UsageError: it is out of bounds; what stood before stands on.
         """
-        self._now = now
-        entry = self._roster.own()
-        draft = msgspec.structs.replace(record, node=self._own, sequence=self._sequence)
-        if entry is not None and draft == entry.record:
-            return entry.record
-        return self._publish(draft, now)
+        self._at(now)
+        self._publisher.wish(record)
+        self._publish_due(now)
+        return self._publisher.standing or record
 
     def leave(self, now: float) -> None:
         """Say farewell: others drop us at once. After it nothing else is done or sent."""
-        entry = self._roster.own()
-        if entry is None or self._left:
+        if self._publisher.standing is None or self._left:
             return
-        holding = entry.record.holding
-        if holding is not None:
-            holding = msgspec.structs.replace(holding, state="leaving")
-        self._publish(msgspec.structs.replace(entry.record, holding=holding, left=True), now)
+        self._at(now)
+        self._publisher.wish_farewell(self._publisher.standing)
+        farewell = Push(records=(self._publish(now),))
         self._left = True
-        live = self._detector.live()
-        farewell = Push(records=(entry.signed,))
-        for node in self._rng.sample(live, min(MAX_FAREWELLS, len(live))):
+        for node in self._detector.sample_live(MAX_FAREWELLS):
             self._send(node, farewell)
 
     # --- what is known ---------------------------------------------------------------------
@@ -146,12 +153,15 @@ class Gossip:
         """Take in one message of an authenticated sender. Never raises."""
         if sender == self._own or self._left:
             return
-        self._now = now
+        self._at(now)
+        self._roster.directory.meet(sender)
         self._detector.heard(sender, now)
+        self._on_clock(sender, getattr(message, "clock", 0), now)
         match message:
             case Ping():
                 self._hear(sender, message.rumours, now)
-                self._send(sender, Ack(message.nonce, self._piggyback(sender)))
+                rumours = self._announcer.piggyback(sender)
+                self._send(sender, Ack(message.nonce, rumours, self._clock.wall_ms(now)))
             case Ack():
                 self._detector.ack(sender, message.nonce, now)
                 self._hear(sender, message.rumours, now)
@@ -159,12 +169,18 @@ class Gossip:
                 self._on_ping_request(sender, message, now)
             case Pull():
                 self._on_pull(sender, message, now)
-            case _:
+            case Summary():
+                self._reply(sender, self._exchange.on_summary(sender, message, now))
+            case Want():
+                self._reply(sender, *self._exchange.on_want(sender, message, now))
+            case Push():
                 self._on_push(sender, message, now)
         self._collect(now)
 
     def met(self, node: NodeId, now: float) -> None:
         """A channel with `node` exists: if we took it for dead, it gets to refute that."""
+        self._at(now)
+        self._roster.directory.meet(node)
         self._detector.heard(node, now)
         self._collect(now)
 
@@ -175,26 +191,32 @@ class Gossip:
         makes the node dead in about two seconds. A dial that merely timed out is no such
         evidence: report it late or not at all, ordinary probes will find out.
         """
+        self._at(now)
         self._detector.unreachable(node, now)
         self._collect(now)
 
     def pull_from(self, node: NodeId) -> None:
-        """Introduce ourselves to `node` and ask for what it knows (push-pull join)."""
-        entry = self._roster.own()
-        if entry is not None:
-            self._send(node, Push(records=(entry.signed,)))
-        self._send(node, Pull(self._roster.digest(), reply=entry is not None))
+        """Introduce ourselves to `node` and compare what we know with it (push-pull join)."""
+        self._contact = node
+        own = self._roster.directory.get(self._own)
+        if own is not None:
+            self._send(node, Push(records=(own.signed,)))
+        self._send(node, self._exchange.compare(self._now, member=own is not None))
 
     def tick(self, now: float) -> None:
         """Do what is due."""
         if self._left:
             return
-        self._now = now
+        self._at(now)
         self._detector.tick(now)
+        self._recheck(now)
         self._collect(now)
-        if self._news and now >= self._spread_at:
+        self._publish_due(now)
+        for node, wanted in self._wants.overdue(now).items():
+            self._reply(node, *asks(wanted))
+        if self._announcer and now >= self._spread_at:
             self._spread_at = now + GOSSIP_INTERVAL_S
-            self._spread_news()
+            self._outbox.extend(self._announcer.spread())
         if now >= self._sync_at:
             self._sync(now)
         if now >= self._expire_at:
@@ -205,16 +227,19 @@ class Gossip:
         """When `tick` has something to do, monotonic; inf when never."""
         if self._left:
             return math.inf
-        spread = self._spread_at if self._news else math.inf
-        return min(self._detector.next_deadline(), spread, self._sync_at, self._expire_at)
+        return min(
+            self._detector.next_deadline(),
+            self._rechecks.next_deadline(),
+            self._wants.next_deadline(),
+            self._publisher.due_at(self._members(), self._now),
+            self._spread_at if self._announcer else math.inf,
+            self._sync_at,
+            self._expire_at,
+        )
 
     def drain(self) -> list[tuple[NodeId, GossipMessage]]:
         """Take the messages to send, in order per receiver."""
-        for node, theirs in self._answers.items():
-            self._outbox.extend(
-                (node, push) for push in self._roster.answer(node, theirs, self._now)
-            )
-        self._answers.clear()
+        self._outbox.extend(self._exchange.drain(self._now))
         outbox, self._outbox = self._outbox, []
         return outbox
 
@@ -224,162 +249,134 @@ class Gossip:
         self._events.clear()
         return events
 
-    # --- records ---------------------------------------------------------------------------
+    def _at(self, now: float) -> None:
+        self._now = now
+        self._roster.latest = self._clock.latest(now)
 
-    def _publish(self, draft: Record, now: float) -> Record:
-        entry = self._roster.own()
-        sequence = self._sequence if entry is None else self._sequence + 1
-        record = msgspec.structs.replace(draft, sequence=sequence)
-        if self._roster.directory.admit(seal(record, self._identity), now) not in ("new", "newer"):
-            raise UsageError(
-                "this node's record is too large or out of bounds to be published; "
-                "use fewer or shorter addresses, or a shorter model name"
-            )
-        self._sequence = sequence
-        self._start_timers(now)
-        self._tell(self._own, now, with_record=True)
-        return record
-
-    def _reassert(self, entry: Entry, now: float) -> bool:
-        """Publish our record again under the next sequence, unless that was done just now."""
-        if now < self._reassert_at:
-            return False
-        self._reassert_at = now + REASSERT_INTERVAL_S
-        self._publish(entry.record, now)
-        return True
-
-    def _on_push(self, sender: NodeId, message: Push, now: float) -> None:
-        for signed in message.records[:MAX_PUSH]:
-            record = self._roster.directory.read(signed)
-            if record is not None and record.node == self._own:
-                self._on_own_record(record, now)
-            elif (news := self._roster.admit(signed, now)) is not None:
-                self._start_timers(now)
-                self._events.extend(news[1])
-                self._tell(news[0], now, with_record=True)
-        self._hear(sender, message.rumours, now)
-
-    def _on_own_record(self, record: Record, now: float) -> None:
-        """A record signed with our key: an earlier run's with a later clock, or a twin's."""
-        entry = self._roster.own()
-        if entry is None:
-            self._sequence = max(self._sequence, record.sequence + 1)
-        elif record.sequence >= self._sequence and record != entry.record:
-            self._sequence = max(self._sequence, record.sequence)
-            if self._reassert(entry, now) and not self._warned:
-                self._warned = True
-                self._events.append(("warning", _TWIN))
+    def _on_clock(self, sender: NodeId, clock_ms: int, now: float) -> None:
+        """Clocks count from strangers, too: to the slow ones, a fast network consists of them."""
+        if not clock_ms:
+            return
+        self._clock.told(sender, clock_ms, now)
+        self._roster.latest = self._clock.latest(now)
+        if self._publisher.rebase(self._clock.network_ms(now), self._roster.latest):
+            self._events.append(REBASED)
+            self._publish(now)
 
     def _start_timers(self, now: float) -> None:
         if self._sync_at == math.inf:
-            self._sync_at = now + SYNC_INTERVAL_S
+            self._sync_at = now + SYNC_FIRST_S
             self._expire_at = now + EXPIRE_INTERVAL_S
+
+    # --- records ---------------------------------------------------------------------------
+
+    def _members(self) -> int:
+        return self._detector.live_count() + 1
+
+    def _publish_due(self, now: float) -> bool:
+        due = now >= self._publisher.due_at(self._members(), now)
+        if due:
+            self._publish(now)
+        return due
+
+    def _publish(self, now: float) -> SignedRecord:
+        record, signed = self._publisher.publish(now)
+        self._roster.publish(record, signed, now)
+        self._start_timers(now)
+        self._tell_record(self._own, now)
+        return signed
+
+    def _on_push(self, sender: NodeId, message: Push, now: float) -> None:
+        for signed in message.records:
+            record = self._roster.directory.read(signed)
+            if record is not None and record.node == self._own:
+                self._on_own_record(record, now)
+            elif (news := self._roster.admit(signed, sender, now)) is not None:
+                node, changed, lines = news
+                self._events.extend(lines)
+                self._wants.got(node, record.sequence if record else 0)
+                if changed:
+                    self._start_timers(now)
+                    self._tell_record(node, now)
+        if message.rumours:
+            self._hear(sender, message.rumours, now)
+
+    def _on_own_record(self, record: Record, now: float) -> None:
+        """A record signed with our key: an earlier run's with a later clock, or a twin's.
+
+        One from the network's future is what we said before our clock was found to be ahead.
+        """
+        self._wants.got(self._own, record.sequence)
+        if record.sequence > self._roster.latest:
+            return
+        standing = self._publisher.standing
+        if standing is None or (record.sequence >= standing.sequence and record != standing):
+            self._publisher.outrank(record.sequence)
+            self._publisher.reassert()
+            if self._publish_due(now) and not self._warned and standing is not None:
+                self._warned = True
+                self._events.append(TWIN)
 
     # --- rumours ---------------------------------------------------------------------------
 
-    def _hear(self, sender: NodeId, rumours: Iterable[Rumour], now: float) -> None:
-        """Beliefs of a member; those of strangers do not count."""
-        if not self._roster.is_member(sender):
-            return
-        want = False
-        for rumour in rumours:
-            node = NodeId(rumour.node)
-            entry = self._roster.directory.get(node)
-            if entry is None:
-                want = want or rumour.liveness != "dead"
-            elif rumour.sequence > entry.record.sequence:
-                want = True
-            elif rumour.sequence == entry.record.sequence and rumour.liveness != "alive":
-                self._hear_ill(sender, node, rumour, now)
-        if want and now >= self._want_at:
-            self._want_at = now + WANT_INTERVAL_S
-            self._send(sender, Pull(self._roster.digest()))
-
-    def _hear_ill(self, sender: NodeId, node: NodeId, rumour: Rumour, now: float) -> None:
-        entry = self._roster.own()
-        if node == self._own and entry is not None:
-            if self._reassert(entry, now):
+    def _hear(
+        self, sender: NodeId, rumours: Iterable[Rumour], now: float, *, digest: bool = False
+    ) -> None:
+        """Ask for what we lack; refute what is false, or show the record that does so already."""
+        heard = self._hearing.hear(sender, rumours, now, digest=digest)
+        self._reply(sender, *asks(heard.ask))
+        refuted = False
+        if heard.accused:
+            self._publisher.reassert()
+            if refuted := self._publish_due(now):
                 self._detector.ail()
-                self._send(sender, Push(records=(entry.signed,)))
-        elif node != sender:
-            self._detector.accuse(node, sender, now, dead=rumour.liveness == "dead")
-
-    def _piggyback(self, to: NodeId) -> tuple[Rumour, ...]:
-        """A few rumours for a Ping or an Ack; what we think ill of the receiver always."""
-        if not self._roster.is_member(to):
-            return ()
-        rumours: list[Rumour] = []
-        of_receiver = self._roster.rumour(to, to=to)
-        if of_receiver is not None and of_receiver.liveness != "alive":
-            rumours.append(of_receiver)
-        for node, _ in self._news.freshest():
-            rumour = self._roster.rumour(node)
-            if rumour is not None and rumour.liveness != "alive" and node != to:
-                rumours.append(rumour)
-                self._news.count_down(node, 1)
-            if len(rumours) >= MAX_PIGGYBACK:
-                break
-        return tuple(rumours)
+        entry = self._roster.directory.get(self._own)
+        if entry is not None and (refuted or heard.behind):
+            self._reply(sender, *self._exchange.serve(sender, (entry.signed,), now))
 
     def _collect(self, now: float) -> None:
         """Carry over what the failure detector found and wants sent."""
         self._events.extend(self._roster.take_changes(now))
+        self._rechecks.follow(self._roster.directory, self._detector.live_count(), now)
         for node in self._detector.drain_testimony():
-            self._tell(node, now, with_record=False)
+            self._announcer.tell_belief(node)
+            self._spread_at = max(self._spread_at, now)
+        clock = self._clock.wall_ms(now)
         for to, step in self._detector.drain():
             if isinstance(step, PingRequest):
                 self._send(to, step)
             else:
-                self._send(to, msgspec.structs.replace(step, rumours=self._piggyback(to)))
+                rumours = self._announcer.piggyback(to)
+                self._send(to, msgspec.structs.replace(step, rumours=rumours, clock=clock))
 
-    # --- spreading -------------------------------------------------------------------------
-
-    def _tell(self, node: NodeId, now: float, *, with_record: bool) -> None:
-        self._news.tell(node, len(self._detector.live()) + 1, with_record=with_record)
+    def _tell_record(self, node: NodeId, now: float) -> None:
+        self._announcer.tell_record(node)
         self._spread_at = max(self._spread_at, now)
 
-    def _spread_news(self) -> None:
-        live = self._detector.live()
-        targets = self._rng.sample(live, min(FANOUT, len(live)))
-        if not targets:
-            # Whoever comes first is told everything by its Pull.
-            self._news.clear()
-            return
-        records: list[SignedRecord] = []
-        rumours: list[Rumour] = []
-        size = 0
-        for node, news in itertools.islice(self._news.freshest(), MAX_PUSH):
-            entry, rumour = self._roster.directory.get(node), self._roster.rumour(node)
-            if entry is None or rumour is None:
-                self._news.drop(node)
-                continue
-            size += len(entry.signed.payload)
-            if size > MAX_SPREAD_BYTES:
-                break
-            if news.with_record:
-                records.append(entry.signed)
-            if rumour.liveness != "alive" and not entry.record.left:
-                rumours.append(rumour)
-            self._news.count_down(node, len(targets))
-        for target in targets:
-            self._send(target, Push(records=tuple(records), rumours=tuple(rumours)))
+    # --- comparing ------------------------------------------------------------------------
 
     def _sync(self, now: float) -> None:
-        """Compare notes with a live node, and knock at a dead one: a partition may be over."""
-        live = self._detector.live()
-        scale = 1 + max(0.0, math.log2((len(live) + 1) / SYNC_SCALE_FROM))
-        self._sync_at = now + SYNC_INTERVAL_S * scale * (0.75 + self._rng.random() / 2)
-        for some in (live, self._roster.dead()):
-            if some:
-                self._send(self._rng.choice(some), Pull(self._roster.digest(), reply=True))
+        """Compare notes with a live node, soon after we joined and then now and then."""
+        self._sync_at = now + self._sync_pause * (0.75 + self._rng.random() / 2)
+        self._sync_pause = min(SYNC_INTERVAL_S, 2 * self._sync_pause)
+        some = self._detector.sample_live(1)
+        if some:
+            self._send(some[0], self._exchange.compare(now, member=True))
+        elif self._contact is not None:
+            self.pull_from(self._contact)
+
+    def _recheck(self, now: float) -> None:
+        """Probe whom others hold for dead, and ping the dead, which may not be so."""
+        for node in self._rechecks.doubted(now):
+            self._detector.probe(node, now)
+        live = self._detector.live_count()
+        for node in self._rechecks.knock(self._roster.directory.dead, live, now):
+            rumours = self._announcer.piggyback(node)
+            self._send(node, Ping(self._rng.getrandbits(32), rumours, self._clock.wall_ms(now)))
 
     def _on_pull(self, sender: NodeId, message: Pull, now: float) -> None:
-        self._hear(sender, message.digest, now)
-        if sender not in self._answers and len(self._answers) >= MAX_ANSWERS:
-            return
-        self._answers[sender] = message.digest
-        if message.reply:
-            self._send(sender, Pull(self._roster.digest()))
+        self._hear(sender, message.digest, now, digest=True)
+        self._reply(sender, self._exchange.on_pull(sender, message, now))
 
     def _on_ping_request(self, sender: NodeId, message: PingRequest, now: float) -> None:
         target = NodeId(message.target)
@@ -389,6 +386,11 @@ class Gossip:
             self._send(sender, Ack(message.nonce))
         else:
             self._detector.relay(sender, message.nonce, target, now)
+
+    def _reply(self, to: NodeId, *messages: GossipMessage | None) -> None:
+        for message in messages:
+            if message is not None:
+                self._send(to, message)
 
     def _send(self, to: NodeId, message: GossipMessage) -> None:
         if len(self._outbox) < MAX_OUTBOX:

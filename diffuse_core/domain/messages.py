@@ -11,18 +11,27 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from diffuse_core.domain.buckets import BUCKETS, SUMMARY_BYTES
 from diffuse_core.domain.decoding import MAX_TOKENS, DecodingParams, FinishReason, TokenId
 from diffuse_core.domain.identity import WireNodeId
-from diffuse_core.domain.records import Address, Digest32, ModelId, Sequence, SignedRecord
+from diffuse_core.domain.records import (
+    MAX_CLOCK_MS,
+    Address,
+    Digest32,
+    ModelId,
+    Sequence,
+    SignedRecord,
+)
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import FeedUpdate, GenerateEvent, GenerateRequest, Liveness
 from diffuse_core.errors import RefusalReason
 
 PROTOCOL_MAJOR = 1
-PROTOCOL_MINOR = 0
+PROTOCOL_MINOR = 1
 
 MAX_DIGEST = 4096
 MAX_PUSH = 64
+MAX_WANT = 64
 MAX_STAGES = 64
 MAX_ROWS = 8192
 
@@ -40,7 +49,10 @@ class Message(msgspec.Struct, frozen=True, tag_field="t"):
 
 
 class Rumour(msgspec.Struct, frozen=True, array_like=True):
-    """What the sender believes of a node: the latest sequence it knows, and whether it lives."""
+    """What the sender knows of a node: the sequence of its record, and whether it lives.
+
+    A later sequence than the receiver's own announces a record that it may ask for (Want).
+    """
 
     node: WireNodeId
     sequence: Sequence
@@ -49,6 +61,8 @@ class Rumour(msgspec.Struct, frozen=True, array_like=True):
 
 Rumours = Annotated[tuple[Rumour, ...], msgspec.Meta(max_length=MAX_PUSH)]
 Digest = Annotated[tuple[Rumour, ...], msgspec.Meta(max_length=MAX_DIGEST)]
+ClockMs = Annotated[int, msgspec.Meta(ge=0, le=MAX_CLOCK_MS)]
+"""The sender's wall clock, Unix time in milliseconds; 0 says nothing."""
 
 
 class Ping(Message, frozen=True, tag="ping"):
@@ -56,6 +70,7 @@ class Ping(Message, frozen=True, tag="ping"):
 
     nonce: Nonce
     rumours: Rumours = ()
+    clock: ClockMs = 0
 
 
 class Ack(Message, frozen=True, tag="ack"):
@@ -63,6 +78,7 @@ class Ack(Message, frozen=True, tag="ack"):
 
     nonce: Nonce
     rumours: Rumours = ()
+    clock: ClockMs = 0
 
 
 class PingRequest(Message, frozen=True, tag="pingreq"):
@@ -73,10 +89,15 @@ class PingRequest(Message, frozen=True, tag="pingreq"):
 
 
 class Pull(Message, frozen=True, tag="pull"):
-    """Here is what I know; push me what is newer. `reply` asks for a Pull back (push-pull)."""
+    """Here is what I know; push me what is newer. `reply` asks for a Pull back (push-pull).
+
+    `buckets` limits it to nodes whose id begins with one of these bytes; then only announce it.
+    """
 
     digest: Digest = ()
     reply: bool = False
+    clock: ClockMs = 0
+    buckets: Annotated[bytes, msgspec.Meta(max_length=BUCKETS)] = b""
 
 
 class Push(Message, frozen=True, tag="push"):
@@ -85,6 +106,19 @@ class Push(Message, frozen=True, tag="push"):
     records: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_PUSH)] = ()
     rumours: Digest = ()
     last: bool = True
+
+
+class Want(Message, frozen=True, tag="want"):
+    """Push me your records of these nodes, which you announced."""
+
+    nodes: Annotated[tuple[WireNodeId, ...], msgspec.Meta(min_length=1, max_length=MAX_WANT)]
+
+
+class Summary(Message, frozen=True, tag="summary"):
+    """Hashes of all I hold, by bucket; pull what differs (see domain.buckets)."""
+
+    hashes: Annotated[bytes, msgspec.Meta(min_length=SUMMARY_BYTES, max_length=SUMMARY_BYTES)]
+    clock: ClockMs = 0
 
 
 # --- sessions ------------------------------------------------------------------------------
@@ -263,7 +297,7 @@ class NotAllowed(Message, frozen=True, tag="notallowed"):
     detail: Text = ""
 
 
-GossipMessage = Ping | Ack | PingRequest | Pull | Push
+GossipMessage = Ping | Ack | PingRequest | Pull | Push | Want | Summary
 SessionMessage = (
     OpenSession
     | SessionOpened

@@ -23,6 +23,16 @@ _LIVENESS: dict[Liveness, tuple[EventLevel, str]] = {
     "suspect": ("warning", "is suspect"),
     "dead": ("error", "died"),
 }
+TWIN: Line = (
+    "warning",
+    "a record of this node that this process never published is going around: the clock went "
+    "back, or another process runs with the same identity (give it its own --state-dir)",
+)
+REBASED: Line = (
+    "warning",
+    "this machine's clock is far ahead of those of other nodes: records are dated by theirs from "
+    "now on; set the clock",
+)
 
 
 def record_lines(old: Record | None, new: Record) -> list[Line]:
@@ -47,3 +57,11 @@ def liveness_line(node: bytes, liveness: Liveness) -> Line:
     """What a change of liveness tells."""
     level, words = _LIVENESS[liveness]
     return level, f"{short_text(node)} {words}"
+
+
+def two_faced_line(node: bytes) -> Line:
+    """Two different records of one sequence are going around: whose, and what that means."""
+    return "warning", (
+        f"{short_text(node)} signed two different records under one sequence: two processes "
+        "use its identity, or it lies; of each pair all nodes keep the same one"
+    )

@@ -1,59 +1,85 @@
-"""The news queue: about which nodes there is something to spread, and how often still."""
+"""The news queue: about which nodes there is something to spread, and how often still.
+
+Bounded, and cheap when it is long: what was sent least often comes first, of those the latest.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
-
-import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from diffuse_core.domain.identity import NodeId
 
-RETRANSMIT = 4
-"""Times per decade of members that a node passes on each piece of news (memberlist)."""
-
-
-class News(msgspec.Struct):
-    """Something about a node, to be sent `left` more times, with or without its record."""
-
-    left: int
-    with_record: bool
+RETRANSMIT = 5.0
+"""Times per decade of members that a node passes on each piece of news."""
+RETRANSMIT_LEAST = 8
+"""In a small network chance alone would leave somebody out; but twice to each is enough."""
+MAX_NEWS = 1024
 
 
 class NewsQueue:
-    """At most one piece of news per node; the latest is sent first."""
+    """At most one piece of news per node."""
 
     def __init__(self) -> None:
-        self._news: dict[NodeId, News] = {}
+        self._sent: dict[NodeId, int] = {}
+        self._by_sent: dict[int, dict[NodeId, None]] = {}
+        self._times = 1
 
     def __bool__(self) -> bool:
-        return bool(self._news)
+        return bool(self._sent)
 
-    def tell(self, node: NodeId, members: int, *, with_record: bool) -> None:
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self._sent
+
+    def tell(self, node: NodeId, members: int) -> None:
         """There is news about `node` in a network of `members` nodes, ourselves included."""
-        times = RETRANSMIT * math.ceil(math.log10(members + 1))
-        before = self._news.pop(node, None)
-        keep = before is not None and before.with_record
-        self._news[node] = News(times, with_record or keep)
+        least = min(RETRANSMIT_LEAST, max(1, 2 * (members - 1)))
+        self._times = max(least, math.ceil(RETRANSMIT * math.log10(members + 1)))
+        self.drop(node)
+        self._put(node, 0)
+        if len(self._sent) > MAX_NEWS:
+            self.drop(next(iter(self._by_sent[max(self._by_sent)])))
 
-    def freshest(self) -> Iterator[tuple[NodeId, News]]:
-        """All news, what was sent least often first; safe to count down meanwhile."""
-        return iter(sorted(self._news.items(), key=lambda item: -item[1].left))
+    def sent(self, node: NodeId) -> int:
+        """To how many nodes the news about `node` went; 0 when there is none."""
+        return self._sent.get(node, 0)
+
+    def freshest(self, count: int) -> list[NodeId]:
+        """Up to `count` nodes with news, what was sent least often first."""
+        return list(itertools.islice(self._all(), count))
 
     def count_down(self, node: NodeId, by: int) -> None:
         """The news about `node` was sent to `by` nodes."""
-        news = self._news[node]
-        news.left -= by
-        if news.left <= 0:
-            del self._news[node]
+        sent = self._sent[node] + by
+        self.drop(node)
+        if sent < self._times:
+            self._put(node, sent)
 
     def drop(self, node: NodeId) -> None:
         """Nothing about `node` is worth telling any more."""
-        self._news.pop(node, None)
+        sent = self._sent.pop(node, None)
+        if sent is not None:
+            same = self._by_sent[sent]
+            del same[node]
+            if not same:
+                del self._by_sent[sent]
 
     def clear(self) -> None:
         """Nobody is there to be told."""
-        self._news.clear()
+        self._sent.clear()
+        self._by_sent.clear()
+
+    def _put(self, node: NodeId, sent: int) -> None:
+        self._sent[node] = sent
+        self._by_sent.setdefault(sent, {})[node] = None
+
+    def _all(self) -> Iterator[NodeId]:
+        for sent in sorted(self._by_sent):
+            yield from reversed(self._by_sent[sent])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.messages import MAX_DIGEST, MAX_PUSH, Push, Rumour
+from diffuse_core.domain.buckets import within
+from diffuse_core.domain.messages import MAX_DIGEST, MAX_PUSH, Pull, Push, Rumour
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,54 +23,50 @@ RUMOUR_BYTES = 56
 Stance = Callable[["NodeId"], "Liveness"]
 
 
-def digest(directory: Directory, stance: Stance) -> tuple[Rumour, ...]:
-    """Everything known, as (id, sequence, belief); those that left count as dead."""
-    rumours = [_rumour(node, entry, stance) for node, entry in directory.items()]
+def digest(
+    directory: Directory, stance: Stance, latest: int, buckets: bytes = b""
+) -> tuple[Rumour, ...]:
+    """Everything known of `buckets` (none means all), as (id, sequence, belief).
+
+    Those that left count as dead; what lies beyond the sequence `latest` is left out.
+    """
+    rumours = [rumour for rumour, _ in _held(directory, stance, latest, buckets)]
     return tuple(rumours[:MAX_DIGEST])
 
 
-def answer_member(
-    theirs: Sequence[Rumour], directory: Directory, stance: Stance
-) -> Iterator[Push]:
-    """What a member with the digest `theirs` lacks.
+def lacking(
+    member: NodeId, pull: Pull, directory: Directory, stance: Stance, latest: int
+) -> list[tuple[Rumour, SignedRecord]]:
+    """What a member lacks by the digest of its Pull: newer records, announced.
 
-    That is newer records, and beliefs about sequences it knows or is about to know. Records of
-    the dead are not pushed to those that never knew them.
+    Not those of the dead, which would only look alive again, but its own. A farewell is told to
+    who knew the node.
     """
-    known = {rumour.node: rumour for rumour in theirs}
-    records: list[SignedRecord] = []
-    rumours: list[Rumour] = []
-    for about, entry in directory.items():
-        have = known.get(about)
-        ours = _rumour(about, entry, stance)
-        if have is None:
-            if entry.gone_at is None:
-                records.append(entry.signed)
-            continue
-        if have.sequence < ours.sequence:
-            records.append(entry.signed)
-        if have.sequence <= ours.sequence and "alive" != ours.liveness != have.liveness:
-            rumours.append(ours)
-    return _pushes(records, rumours)
+    known = {rumour.node: rumour.sequence for rumour in pull.digest}
+    return [
+        (ours, entry.signed)
+        for ours, entry in _held(directory, stance, latest, pull.buckets)
+        if known.get(ours.node, -1) < ours.sequence
+        and (
+            entry.gone_at is None
+            or ours.node == member
+            or (entry.record.left and ours.node in known)
+        )
+    ]
 
 
-def answer_observer(
+def observed(
     directory: Directory, stance: Stance, shown: Callable[[Entry], bool]
-) -> Iterator[Push]:
+) -> list[tuple[Rumour, SignedRecord]]:
     """All that is shown, with what we believe of it: for those that only want to look."""
-    entries = [(node, entry) for node, entry in directory.items() if shown(entry)]
-    return _pushes(
-        [entry.signed for _, entry in entries],
-        [_rumour(node, entry, stance) for node, entry in entries],
-    )
+    return [
+        (rumour_of(node, entry, stance), entry.signed)
+        for node, entry in directory.items()
+        if shown(entry)
+    ]
 
 
-def _rumour(node: NodeId, entry: Entry, stance: Stance) -> Rumour:
-    liveness: Liveness = "dead" if entry.record.left else stance(node)
-    return Rumour(node, entry.record.sequence, liveness)
-
-
-def _pushes(records: Iterable[SignedRecord], rumours: Sequence[Rumour]) -> Iterator[Push]:
+def pushes(records: Iterable[SignedRecord], rumours: Sequence[Rumour] = ()) -> Iterator[Push]:
     """Cut into Pushes of bounded size; the rumours come with the last."""
     chunk: list[SignedRecord] = []
     size = 0
@@ -84,3 +81,18 @@ def _pushes(records: Iterable[SignedRecord], rumours: Sequence[Rumour]) -> Itera
         yield Push(records=tuple(chunk), last=False)
         chunk = []
     yield Push(records=tuple(chunk), rumours=tuple(rumours), last=True)
+
+
+def rumour_of(node: NodeId, entry: Entry, stance: Stance) -> Rumour:
+    """What we say of `node`."""
+    liveness: Liveness = "dead" if entry.record.left else stance(node)
+    return Rumour(node, entry.record.sequence, liveness)
+
+
+def _held(
+    directory: Directory, stance: Stance, latest: int, buckets: bytes
+) -> Iterator[tuple[Rumour, Entry]]:
+    for node in within(buckets, [node for node, _ in directory.items()]):
+        entry = directory.get(node)
+        if entry is not None and entry.record.sequence <= latest:
+            yield rumour_of(node, entry, stance), entry

@@ -14,12 +14,15 @@ from diffuse_core.domain.slices import Slice
 MAX_RECORD_BYTES = 2048
 MAX_ADDRESSES = 4
 COUNTER_BITS = 20
+MAX_SEQUENCE = 2**63 - 1
+MAX_CLOCK_MS = MAX_SEQUENCE >> COUNTER_BITS
+"""The latest Unix time in milliseconds that a sequence can hold: in the year 2248."""
 
 Address = Annotated[str, msgspec.Meta(min_length=3, max_length=128)]
 ModelId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Digest32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
-Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Sequence = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
 HoldState = Literal["claiming", "loading", "ready", "leaving"]
 Role = Literal["host", "client", "sentinel"]
 
@@ -99,16 +102,27 @@ def seal(record: Record, identity: Identity) -> SignedRecord:
 _decoder = msgspec.msgpack.Decoder(Record)
 
 
+def acceptable(record: Record) -> bool:
+    """Whether others would take `record`, once signed: it is within all bounds."""
+    payload = msgspec.msgpack.encode(record)
+    return len(payload) <= MAX_RECORD_BYTES and _read(payload) is not None
+
+
 def open_record(signed: SignedRecord) -> Record | None:
     """The record inside, or None when it is malformed, inconsistent or not signed by its node."""
+    record = _read(signed.payload)
+    if record is None or not verify(record.node, "record", signed.payload, signed.signature):
+        return None
+    return record
+
+
+def _read(payload: bytes) -> Record | None:
     try:
-        record = _decoder.decode(signed.payload)
+        record = _decoder.decode(payload)
     except (msgspec.DecodeError, ValueError):
         return None
     holding = record.holding
     if holding is not None and holding.slice.end > holding.model.shape.layers:
-        return None
-    if not verify(record.node, "record", signed.payload, signed.signature):
         return None
     return record
 

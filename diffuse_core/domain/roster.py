@@ -4,43 +4,58 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.allowances import Allowances
 from diffuse_core.domain.directory import Directory, Entry
 from diffuse_core.domain.liveness import FailureDetector
 from diffuse_core.domain.members import Member
-from diffuse_core.domain.messages import Rumour
-from diffuse_core.domain.narration import Line, liveness_line, record_lines
-from diffuse_core.domain.reconcile import answer_member, answer_observer, digest
-from diffuse_core.domain.records import record_node
+from diffuse_core.domain.narration import Line, liveness_line, record_lines, two_faced_line
+from diffuse_core.domain.reconcile import digest, lacking, observed, rumour_of
+from diffuse_core.domain.records import MAX_SEQUENCE, record_node
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
 
     from diffuse_core.domain.identity import NodeId
-    from diffuse_core.domain.messages import Push
-    from diffuse_core.domain.records import SignedRecord
+    from diffuse_core.domain.messages import Pull, Rumour
+    from diffuse_core.domain.records import Record, SignedRecord
+    from diffuse_core.domain.verdicts import Verdicts
     from diffuse_core.domain.view import Liveness
 
 DEAD_SHOWN_S = 60.0
 """How long a dead node stays in `members`; its tombstone stays longer."""
+CROWDED = 0.75
+"""Share of a full table from which on nobody may introduce many others."""
+INTRODUCTIONS = 16
+INTRODUCTIONS_PER_S = 0.1
 
 
 class Roster:
-    """The directory and the failure detector, kept in step."""
+    """The directory and the failure detector, kept in step.
 
-    def __init__(self, own: NodeId, rng: random.Random) -> None:
+    `latest` is the last sequence that does not lie in the future; records beyond it, which a
+    clock that was wrong let in, are kept until better ones come and not told to others.
+    """
+
+    def __init__(
+        self, own: NodeId, rng: random.Random, *, max_nodes: int, verdicts: Verdicts | None = None
+    ) -> None:
         self._own = own
-        self.directory = Directory()
+        self._crowd = int(CROWDED * max_nodes)
+        self._introductions = Allowances(INTRODUCTIONS, INTRODUCTIONS_PER_S)
+        self.latest = MAX_SEQUENCE
+        self.directory = Directory(rng, max_nodes=max_nodes, verdicts=verdicts)
         self.detector = FailureDetector(own, rng)
-
-    def own(self) -> Entry | None:
-        """Our own entry, None before the first record is published."""
-        return self.directory.get(self._own)
 
     def is_member(self, node: NodeId) -> bool:
         """Whether `node` published a record and did not say farewell."""
         entry = self.directory.get(node)
         return entry is not None and not entry.record.left
+
+    def held(self, node: NodeId) -> int:
+        """The sequence of the record of `node` that counts; -1 when there is none."""
+        entry = self.directory.get(node)
+        sequence = -1 if entry is None else entry.record.sequence
+        return sequence if sequence <= self.latest else -1
 
     def liveness(self, node: NodeId) -> Liveness:
         """What we think of `node`."""
@@ -53,10 +68,9 @@ class Roster:
     def rumour(self, node: NodeId, *, to: NodeId | None = None) -> Rumour | None:
         """Our stance on `node`; told `to` itself, all that we think, so that it can refute it."""
         entry = self.directory.get(node)
-        if entry is None:
+        if entry is None or entry.record.sequence > self.latest:
             return None
-        liveness = self.liveness(node) if node == to else self.stance(node)
-        return Rumour(node, entry.record.sequence, liveness)
+        return rumour_of(node, entry, self.liveness if node == to else self.stance)
 
     def members(self, now: float) -> tuple[Member, ...]:
         """All nodes but those that left, our own included, the dead for DEAD_SHOWN_S."""
@@ -71,28 +85,55 @@ class Roster:
             if _shown(entry, now)
         )
 
-    def dead(self) -> list[NodeId]:
-        """Nodes that went without a farewell and are not forgotten yet."""
-        return [
-            node
-            for node, entry in self.directory.items()
-            if entry.gone_at is not None and not entry.record.left
-        ]
-
-    def admit(self, signed: SignedRecord, now: float) -> tuple[NodeId, list[Line]] | None:
-        """Merge another node's record: whose it is and what it tells, or None for no change."""
-        record = self.directory.read(signed)
-        entry = None if record is None else self.directory.get(record_node(record))
-        old = None if entry is None or entry.record.left else entry.record
-        if self.directory.admit(signed, now) not in ("new", "newer") or record is None:
-            return None
+    def publish(self, record: Record, signed: SignedRecord, now: float) -> None:
+        """Put in our own record, whatever stood before."""
+        self.directory.admit(signed, now, latest=record.sequence)
+        self.directory.meet(self._own)
         self._drop_forgotten()
+
+    def admit(
+        self, signed: SignedRecord, sender: NodeId, now: float
+    ) -> tuple[NodeId, bool, list[Line]] | None:
+        """Merge another node's record that `sender` pushed.
+
+        Returns:
+            Whose it is, whether what we hold changed, and what there is to tell; None for a
+            record that is not sound.
+        """
+        record = self.directory.read(signed)
+        if record is None:
+            self.directory.refuse("unsound")
+            return None
         node = record_node(record)
+        entry = self.directory.get(node)
+        if entry is None and not self._may_introduce(sender, node, now):
+            self.directory.refuse("full")
+            return node, False, []
+        old = None if entry is None or entry.record.left else entry.record
+        warned = entry is not None and entry.two_faced
+        outcome = self.directory.admit(signed, now, latest=self.latest)
+        entry = self.directory.get(node)
+        lines: list[Line] = []
+        if outcome == "equivocation" and not warned:
+            lines.append(two_faced_line(node))
+        changed = outcome in ("new", "newer", "equivocation") and (
+            entry is not None and entry.signed is signed
+        )
+        if changed:
+            self._drop_forgotten()
+            self._take(node, record, now)
+            lines += record_lines(old, record)
+        return node, changed, lines
+
+    def _may_introduce(self, sender: NodeId, node: NodeId, now: float) -> bool:
+        crowded = len(self.directory) >= self._crowd
+        return not crowded or sender == node or self._introductions.spend(sender, 1.0, now)
+
+    def _take(self, node: NodeId, record: Record, now: float) -> None:
         if record.left:
             self.detector.forget(node)
         else:
             self.detector.alive(node, now)
-        return node, record_lines(old, record)
 
     def expire(self, now: float) -> None:
         """Forget old tombstones."""
@@ -110,19 +151,15 @@ class Roster:
             lines.append(liveness_line(node, liveness))
         return lines
 
-    def digest(self) -> tuple[Rumour, ...]:
-        """Everything known, in short."""
-        return digest(self.directory, self.stance)
+    def digest(self, buckets: bytes = b"") -> tuple[Rumour, ...]:
+        """Everything known, or what falls in `buckets`, in short."""
+        return digest(self.directory, self.stance, self.latest, buckets)
 
-    def answer(self, node: NodeId, theirs: Sequence[Rumour], now: float) -> Iterator[Push]:
-        """The Pushes that answer a Pull of `node` with the digest `theirs`."""
+    def answer(self, node: NodeId, pull: Pull, now: float) -> list[tuple[Rumour, SignedRecord]]:
+        """What a Pull of `node` asks for."""
         if not self.is_member(node):
-            return answer_observer(self.directory, self.liveness, lambda entry: _shown(entry, now))
-
-        def stance(about: NodeId) -> Liveness:
-            return self.liveness(about) if about == node else self.stance(about)
-
-        return answer_member(theirs, self.directory, stance)
+            return observed(self.directory, self.liveness, lambda entry: _shown(entry, now))
+        return lacking(node, pull, self.directory, self.stance, self.latest)
 
     def _drop_forgotten(self) -> None:
         for node in self.directory.drain_forgotten():

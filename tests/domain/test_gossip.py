@@ -13,6 +13,7 @@ from gossip_samples import (
     BOOT,
     ME,
     STRANGER,
+    drained,
     liveness,
     make_gossip,
     opened,
@@ -22,7 +23,8 @@ from gossip_samples import (
     texts,
 )
 
-from diffuse_core.domain import gossip as module
+from diffuse_core.domain.announcing import MAX_PIGGYBACK
+from diffuse_core.domain.directory import TOMBSTONE_S
 from diffuse_core.domain.gossip import Gossip
 from diffuse_core.domain.identity import short_text
 from diffuse_core.domain.messages import (
@@ -32,11 +34,12 @@ from diffuse_core.domain.messages import (
     Pull,
     Push,
     Rumour,
+    Want,
 )
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.records import Record
+    from diffuse_core.domain.identity import NodeId
 
 # --- our own record ------------------------------------------------------------------------
 
@@ -60,7 +63,7 @@ def test_before_anything_is_published_we_can_only_look() -> None:
     gossip = Gossip(identity(0), random.Random(1), boot_ms=1000)
     gossip.leave(0.0)
     gossip.pull_from(node(1))
-    assert gossip.drain() == [(node(1), Pull())]
+    assert drained(gossip) == [(node(1), Pull())]
     assert gossip.next_deadline() == math.inf
     assert gossip.members(0.0) == ()
     gossip.receive(node(1), Push((signed(0, 5), signed(1))), 0.0)
@@ -102,7 +105,10 @@ def test_a_claimed_sequence_without_a_record_does_not_make_us_jump() -> None:
     gossip = make_gossip(1)
     gossip.receive(node(1), Ping(1, (Rumour(ME, 2**62, "dead"),)), 1.0)
     assert own_record(gossip).sequence == BOOT
-    assert sent(gossip, Pull)[0][0] == node(1)
+    assert drained(gossip) == [(node(1), Ack(1))], "it lies in the future"
+    gossip.receive(node(1), Ping(1, (Rumour(ME, BOOT + 9, "dead"),)), 1.0)
+    assert own_record(gossip).sequence == BOOT
+    assert sent(gossip, Want) == [(node(1), Want((ME,)))]
 
 
 def test_a_farewell_is_signed_and_final() -> None:
@@ -143,17 +149,33 @@ def test_a_replayed_record_changes_nothing() -> None:
     assert gossip.refusals["equivocation"] == 1
 
 
-def test_news_is_passed_on_to_a_few_until_it_is_old() -> None:
+def test_news_is_announced_to_a_few_until_it_is_old() -> None:
     gossip = make_gossip(1, 2, 3, 4, 5)
     silence(gossip, 0.0, 0.9)
     gossip.receive(node(1), Push((signed(6, 3),)), 1.0)
-    passed: list[Record] = []
+    told: list[NodeId] = []
     now = 1.0
     while now < 3.0:
         gossip.tick(now)
-        passed += [one for one in opened(sent(gossip, Push)) if one.node == node(6)]
+        pushes = sent(gossip, Push)
+        assert opened(pushes) == [], "only who asks is sent the record of another"
+        told += [to for to, push in pushes if Rumour(node(6), 3, "alive") in push.rumours]
         now = max(now + 0.01, gossip.next_deadline())
-    assert len(passed) == 6
+    assert len(told) == 9
+
+
+def test_our_own_new_record_goes_out_in_full_once_and_is_announced_then() -> None:
+    gossip = make_gossip(1, 2, 3, 4, 5)
+    silence(gossip, 0.0, 0.9)
+    gossip.set_record(record(0, capacity=5), 1.0)
+    full, announced, now = 0, 0, 1.0
+    while now < 3.0:
+        gossip.tick(now)
+        pushes = sent(gossip, Push)
+        full += len(opened(pushes))
+        announced += sum(Rumour(ME, BOOT + 1, "alive") in push.rumours for _, push in pushes)
+        now = max(now + 0.01, gossip.next_deadline())
+    assert (full, announced) == (3, 9)
 
 
 def test_what_happens_is_told_in_words() -> None:
@@ -208,7 +230,10 @@ def test_a_dead_node_is_shown_for_a_minute_and_revived_only_by_a_later_record() 
 
 def test_a_tombstone_is_forgotten_in_the_end() -> None:
     gossip = make_gossip(1)
-    silence(gossip, 0.0, 700.0)
+    silence(gossip, 0.0, 100.0)
+    gossip.pull_from(node(2))
+    assert [one.node for one in gossip.drain()[-1][1].digest] == [ME, node(1)]
+    silence(gossip, TOMBSTONE_S, TOMBSTONE_S + 20.0)
     gossip.pull_from(node(2))
     assert [one.node for one in gossip.drain()[-1][1].digest] == [ME]
 
@@ -241,7 +266,11 @@ def test_pings_are_answered_also_those_of_strangers() -> None:
     gossip = make_gossip(1)
     gossip.receive(STRANGER, Ping(7), 1.0)
     gossip.receive(node(1), Ping(8), 1.0)
-    assert sent(gossip, Ack) == [(STRANGER, Ack(7)), (node(1), Ack(8))]
+    assert drained(gossip) == [
+        (STRANGER, Want((STRANGER,))),
+        (STRANGER, Ack(7)),
+        (node(1), Ack(8)),
+    ]
 
 
 def test_members_may_have_others_pinged_strangers_may_not() -> None:
@@ -254,7 +283,7 @@ def test_members_may_have_others_pinged_strangers_may_not() -> None:
     ((to, ping),) = (item for item in gossip.drain() if isinstance(item[1], Ping))
     assert to == node(2)
     gossip.receive(node(2), Ack(ping.nonce), 1.1)
-    assert gossip.drain() == [(node(1), Ack(10))]
+    assert drained(gossip) == [(node(1), Ack(10))]
 
 
 def test_strangers_and_the_departed_cannot_accuse() -> None:
@@ -275,7 +304,7 @@ def test_an_accusation_of_an_older_sequence_is_stale_and_of_a_later_one_unproven
     assert gossip.drain() == []
     gossip.receive(node(2), Ack(1, (Rumour(node(1), 6, "dead"),)), 1.0)
     assert liveness(gossip, 1.0)[node(1)] == "alive"
-    assert [to for to, _ in sent(gossip, Pull)] == [node(2)]
+    assert sent(gossip, Want) == [(node(2), Want((node(1),)))]
 
 
 def test_an_accusation_is_checked_and_not_parroted() -> None:
@@ -309,7 +338,7 @@ def test_rumours_on_one_ping_are_bounded() -> None:
         gossip.unreachable(node(number), 1.0)
     gossip.tick(1.5)
     pings = dict(sent(gossip, Ping))
-    assert max(len(ping.rumours) for ping in pings.values()) == module.MAX_PIGGYBACK
+    assert max(len(ping.rumours) for ping in pings.values()) == MAX_PIGGYBACK
     assert all(ping.rumours[0] == Rumour(to, 1, "suspect") for to, ping in pings.items())
 
 

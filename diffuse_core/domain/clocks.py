@@ -1,0 +1,72 @@
+"""The network's clock: what the wall clocks of many nodes, right or wrong, amount to.
+
+Sequences begin with a time, so a node needs a notion of what lies in the future. One clock may be
+wrong by hours, ours too. What counts is the third-fastest of all clocks known, ours among them (of
+three or four the second, of two the faster): a lone fast one moves nothing, nor do slow ones among
+others, and nodes that know the same clocks come to the same time. It is a rule against mistakes:
+three nodes that lie together can move it forward, which lets in records with a later sequence than
+need be, and no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.records import MAX_SEQUENCE, first_sequence
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.identity import NodeId
+
+FUTURE_MS = 60_000
+"""How far ahead of the network's clock a sequence may begin."""
+MAX_CLOCKS = 32
+CLOCK_KEPT_S = 600.0
+
+
+@dataclass(slots=True)
+class _Told:
+    ahead_ms: int
+    at: float
+
+
+class NetworkClock:
+    """Wall time by our own clock and what others told of theirs.
+
+    Args:
+        boot_ms: our Unix time in milliseconds at the first call that has a `now`.
+    """
+
+    def __init__(self, boot_ms: int) -> None:
+        self._boot_ms = boot_ms
+        self._started: float | None = None
+        self._told: dict[NodeId, _Told] = {}
+        self._ahead_ms = 0
+
+    def wall_ms(self, now: float) -> int:
+        """Our own wall clock, Unix time in milliseconds, at the monotonic time `now`."""
+        if self._started is None:
+            self._started = now
+        return max(0, self._boot_ms + round((now - self._started) * 1000))
+
+    def network_ms(self, now: float) -> int:
+        """The network's clock, likewise."""
+        return max(0, self.wall_ms(now) + self._ahead_ms)
+
+    def latest(self, now: float) -> int:
+        """The last sequence that does not lie in the network's future."""
+        return min(MAX_SEQUENCE, first_sequence(self.network_ms(now) + FUTURE_MS + 1) - 1)
+
+    def told(self, node: NodeId, clock_ms: int, now: float) -> None:
+        """`node` says that its wall clock shows `clock_ms`."""
+        self._told[node] = _Told(clock_ms - self.wall_ms(now), now)
+        self._settle(now)
+
+    def _settle(self, now: float) -> None:
+        for node in [node for node, told in self._told.items() if now - told.at > CLOCK_KEPT_S]:
+            del self._told[node]
+        if len(self._told) > MAX_CLOCKS:
+            # The slowest goes: many slow clocks cannot make those forgotten that count.
+            del self._told[min(self._told, key=lambda node: self._told[node].ahead_ms)]
+        clocks = sorted([0, *(told.ahead_ms for told in self._told.values())], reverse=True)
+        self._ahead_ms = clocks[min(3, (len(clocks) + 1) // 2) - 1]

@@ -1,0 +1,117 @@
+"""Exchange: how tables are compared, and what others may ask of us.
+
+Small tables are compared by digests, larger ones first by summaries: who gets one that differs
+from its own answers with a digest of those buckets only, and then each asks for what it lacks.
+All answers are bounded per node and time, so that nobody makes us send much by asking often.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.allowances import Allowance, Allowances
+from diffuse_core.domain.buckets import different
+from diffuse_core.domain.directory import MAX_NODES
+from diffuse_core.domain.identity import NodeId
+from diffuse_core.domain.messages import MAX_WANT, Pull, Push, Summary, Want
+from diffuse_core.domain.reconcile import pushes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from diffuse_core.domain.clocks import NetworkClock
+    from diffuse_core.domain.records import SignedRecord
+    from diffuse_core.domain.roster import Roster
+
+PLAIN_SYNC = 64
+"""Up to so many nodes a digest is as small as a summary."""
+MAX_ANSWERS = 64
+SYNCS = (8, 1.0)
+"""Digests that one member may ask of us: at once, and per second."""
+SERVED = (2 * MAX_NODES, 64.0)
+"""Records that one node may ask of us, likewise."""
+SHOWN = (4 * MAX_NODES, float(MAX_NODES))
+"""Records for all together that are no members, likewise."""
+
+
+class Exchange:
+    """Questions and answers about whole tables."""
+
+    def __init__(self, roster: Roster, clock: NetworkClock) -> None:
+        self._roster = roster
+        self._clock = clock
+        self._pulls: dict[NodeId, Pull] = {}
+        self._syncs = Allowances(*SYNCS)
+        self._served = Allowances(*SERVED)
+        self._shown = Allowance(*SHOWN)
+
+    def compare(self, now: float, *, member: bool) -> Pull | Summary:
+        """What to send to a node whose table is to be compared with ours; it answers.
+
+        `member` says whether we are one: others only look.
+        """
+        clock = self._clock.wall_ms(now) if member else 0
+        if len(self._roster.directory) <= PLAIN_SYNC or not member:
+            return Pull(self._roster.digest(), reply=member, clock=clock)
+        return Summary(self._roster.directory.buckets.summary(), clock)
+
+    def on_summary(self, sender: NodeId, message: Summary, now: float) -> Pull | Push | None:
+        """A digest of what differs; that nothing does is an answer, too."""
+        if not self._roster.is_member(sender) or not self._syncs.spend(sender, 1.0, now):
+            return None
+        buckets = different(self._roster.directory.buckets.summary(), message.hashes)
+        if not buckets:
+            return Push()
+        digest = self._roster.digest(buckets)
+        return Pull(digest, clock=self._clock.wall_ms(now), buckets=buckets)
+
+    def on_pull(self, sender: NodeId, message: Pull, now: float) -> Pull | None:
+        """Note a Pull, to be answered by `drain`; and what to pull in return."""
+        if sender not in self._pulls and len(self._pulls) >= MAX_ANSWERS:
+            return None
+        if self._roster.is_member(sender) and not self._syncs.spend(sender, 1.0, now):
+            return None
+        self._pulls[sender] = message
+        if not message.reply:
+            return None
+        return Pull(self._roster.digest(), clock=self._clock.wall_ms(now))
+
+    def on_want(self, sender: NodeId, message: Want, now: float) -> Iterable[Push]:
+        """The records that a member wants, as far as we hold them."""
+        nodes = [NodeId(node) for node in message.nodes]
+        entries = [self._roster.directory.get(node) for node in nodes if self._holds(node)]
+        records = [entry.signed for entry in entries if entry is not None]
+        if not records or not self._roster.is_member(sender):
+            return ()
+        return self.serve(sender, records, now)
+
+    def serve(self, node: NodeId, records: Sequence[SignedRecord], now: float) -> Iterable[Push]:
+        """Push `records` to `node`, unless it had more than its share lately."""
+        return pushes(records) if self._served.spend(node, len(records), now) else ()
+
+    def drain(self, now: float) -> Iterator[tuple[NodeId, Push]]:
+        """The answers to all Pulls since the last call."""
+        pulls, self._pulls = self._pulls, {}
+        for node, pull in pulls.items():
+            for push in self._answer(node, pull, now):
+                yield node, push
+
+    def _answer(self, node: NodeId, pull: Pull, now: float) -> Iterable[Push]:
+        """Records, or for a Pull of some buckets announcements, which cost little."""
+        found = self._roster.answer(node, pull, now)
+        records = [signed for _, signed in found]
+        rumours = tuple(rumour for rumour, _ in found)
+        if not self._roster.is_member(node):
+            return pushes(records, rumours) if self._shown.spend(len(found), now) else ()
+        if pull.buckets:
+            return (Push(rumours=rumours),)
+        return self.serve(node, records, now)
+
+    def _holds(self, node: NodeId) -> bool:
+        return self._roster.held(node) >= 0
+
+
+def asks(nodes: Sequence[NodeId]) -> Iterator[Want]:
+    """Wants for the records of `nodes`."""
+    for at in range(0, len(nodes), MAX_WANT):
+        yield Want(tuple(nodes[at : at + MAX_WANT]))

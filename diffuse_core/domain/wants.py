@@ -1,0 +1,89 @@
+"""Wants: records that others announced and we lack, and who of them was asked for each.
+
+A record is asked for at one node at a time, so that it usually arrives once; when no answer comes
+in time, at the next one that announced it. Bounded in all, and in what one node can occupy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.identity import NodeId
+
+ASK_TIMEOUT_S = 0.5
+"""Dialling included; a late answer does no harm, it is just one too many."""
+MAX_WANTED = 2048
+MAX_ASKED_OF_ONE = 512
+MAX_ANNOUNCERS = 4
+
+
+@dataclass(slots=True)
+class _Wanted:
+    sequence: int
+    asked: NodeId
+    until: float
+    others: deque[NodeId] = field(default_factory=lambda: deque(maxlen=MAX_ANNOUNCERS))
+
+
+class Wants:
+    """What is missing, by node."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[NodeId, _Wanted] = {}
+        self._asked: Counter[NodeId] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def announced(self, node: NodeId, sequence: int, by: NodeId, now: float) -> bool:
+        """`by` holds a record of `node` that is newer than ours; whether to ask it for it now."""
+        wanted = self._wanted.get(node)
+        if wanted is not None:
+            if by != wanted.asked and by not in wanted.others:
+                wanted.others.append(by)
+            wanted.sequence = max(wanted.sequence, sequence)
+            return False
+        if len(self._wanted) >= MAX_WANTED or self._asked[by] >= MAX_ASKED_OF_ONE:
+            return False
+        self._ask(node, _Wanted(sequence, by, now + ASK_TIMEOUT_S))
+        return True
+
+    def got(self, node: NodeId, sequence: int) -> None:
+        """A record of `node` is here; a later one that was announced is still wanted."""
+        wanted = self._wanted.get(node)
+        if wanted is not None and sequence >= wanted.sequence:
+            self._drop(node)
+
+    def next_deadline(self) -> float:
+        """When an answer is overdue, monotonic; inf when nothing is wanted."""
+        return next(iter(self._wanted.values())).until if self._wanted else math.inf
+
+    def overdue(self, now: float) -> dict[NodeId, list[NodeId]]:
+        """Whom to ask now for what, instead of those that did not answer; by whom to ask."""
+        asks: dict[NodeId, list[NodeId]] = {}
+        while self._wanted:
+            node, wanted = next(iter(self._wanted.items()))
+            if now < wanted.until:
+                break
+            self._drop(node)
+            if wanted.others:
+                wanted.asked = wanted.others.popleft()
+                wanted.until = now + ASK_TIMEOUT_S
+                self._ask(node, wanted)
+                asks.setdefault(wanted.asked, []).append(node)
+        return asks
+
+    def _ask(self, node: NodeId, wanted: _Wanted) -> None:
+        """The timeout is the same for all, so the dict stays in order of the deadlines."""
+        self._wanted[node] = wanted
+        self._asked[wanted.asked] += 1
+
+    def _drop(self, node: NodeId) -> None:
+        wanted = self._wanted.pop(node)
+        self._asked[wanted.asked] -= 1
+        if not self._asked[wanted.asked]:
+            del self._asked[wanted.asked]
