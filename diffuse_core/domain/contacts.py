@@ -126,7 +126,8 @@ class Contacts:
         free = MAX_TRIES - sum(
             contact.trying and contact.source != "bootstrap" for contact in self._contacts.values()
         )
-        for contact in self._contacts.values():
+        # Those that waited longest come first, and of those never tried the most useful.
+        for contact in sorted(self._contacts.values(), key=lambda contact: contact.last_try):
             if contact.node in live:
                 contact.tries = contact.strikes = 0
             if contact.trying or contact.node in live or contact.node in linked:

@@ -51,12 +51,13 @@ async def dial_any(
                 work = links.dial(place.address, place.node)
                 running.add(asyncio.create_task(work, name=f"dial {place.address}"))
             more = bool(waiting) and len(running) < MAX_DIALS
-            done, running = await asyncio.wait(
+            done, _ = await asyncio.wait(
                 running,
                 timeout=STAGGER_S if more else None,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             for task in done:
+                running.discard(task)
                 try:
                     link = task.result()
                 except Unreachable as error:
