@@ -18,6 +18,8 @@ from diffuse_core.domain.messages import (
     PingRequest,
     Pull,
     Push,
+    Summary,
+    Want,
 )
 from diffuse_core.domain.observe import network_view
 from diffuse_core.domain.records import Holding, Load, Record, Role, record_node
@@ -90,6 +92,8 @@ class Node:
         self.links.handle(PingRequest, self._on_gossip)
         self.links.handle(Pull, self._on_gossip)
         self.links.handle(Push, self._on_gossip)
+        self.links.handle(Want, self._on_gossip)
+        self.links.handle(Summary, self._on_gossip)
         self.links.handle(NotAllowed, self._on_not_allowed)
         self.links.on_met(self._on_met)
 
