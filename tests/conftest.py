@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+# Nothing that tests run speaks on the real LAN, nor is it changed by the user's own settings.
+os.environ["DIFFUSE_MDNS"] = "0"
+for name in ("DIFFUSE_NETWORK", "DIFFUSE_NETWORK_KEY", "DIFFUSE_STATE_DIR"):
+    os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ def lan_interfaces(host: str) -> tuple[IPv4Interface, ...]:
                 address = IPv4Interface(f"{entry.address}/{entry.netmask or 32}")
                 if name in up and not address.is_loopback:
                     found.append(address)
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104  (compared with, never bound)
+    if host in ("0.0.0.0", ""):  # noqa: S104  (compared with, never bound)
         return tuple(found)
     return tuple(address for address in found if str(address.ip) == host)
 
