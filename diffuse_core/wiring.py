@@ -213,7 +213,7 @@ def _words_of(source: WeightSource) -> Tokenizer | None:
 
 
 async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
-    """Run a node until `stop` is set.
+    """Run a node until `stop` is set; a Host then lets its Sessions finish, for seconds.
 
     Raises:
         UsageError: the port or the state directory is in use, the memory cap is too small,
@@ -296,6 +296,8 @@ async def _serve(
         done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+        if host is not None:
+            await host.leave()
     finally:
         for task in work:
             task.cancel()

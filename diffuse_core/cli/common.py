@@ -247,13 +247,15 @@ class Signals:
 
     def __init__(self) -> None:
         self.code = 0
+        self.count = 0
 
     def watch(self, act: Callable[[], object]) -> None:
-        """Call `act` on the first signal; must be called in the running loop."""
+        """Call `act` on each signal; must be called in the running loop."""
         loop = asyncio.get_running_loop()
 
         def on(number: signal.Signals) -> None:
             self.code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
+            self.count += 1
             act()
 
         names = [signal.SIGINT, signal.SIGTERM]
@@ -285,13 +287,18 @@ def run_until_done(work: Coroutine[Any, Any, T]) -> T:
 
 
 def run_service(work: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> int:
-    """Run a service until a signal asks it to stop: SIGTERM is its good end, Ctrl+C gives 130."""
+    """Run a service until a signal asks it to stop: SIGTERM is its good end, Ctrl+C gives 130.
+
+    A second signal does not wait for what the service still finishes.
+    """
     signals = Signals()
 
     async def main() -> None:
         stop = asyncio.Event()
-        signals.watch(stop.set)
-        await work(stop)
+        task = asyncio.ensure_future(work(stop))
+        signals.watch(lambda: task.cancel() if signals.count > 1 else stop.set())
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main())

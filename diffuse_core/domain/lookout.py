@@ -93,6 +93,7 @@ class Lookout:
         self._passed: dict[NodeId, float] = {}
         self._layout: dict[NodeId, Slice] = {}
         self._turns = 0
+        self._gap = False
         self._stuck = 0
         self._rest_until = -math.inf
         self._rest_from_gaps_until = -math.inf
@@ -143,9 +144,9 @@ class Lookout:
         )
         self._pass_over(named, now, settle_s)
         mine = next((move for move in named if move.node == self._own), None)
-        self._turns = self._turns + 1 if mine is not None else 0
         if mine is not None:
             return self._move(mine, now)
+        self._turns = 0
         return None if named else self._rearrange(hosts, capacity, now)
 
     def alone(self, others: Sequence[HostSummary], now: float) -> None:
@@ -157,6 +158,8 @@ class Lookout:
         self._layout = {}
 
     def _move(self, mine: Move, now: float) -> Finding | None:
+        self._turns = self._turns + 1 if mine.gap == self._gap else 1
+        self._gap = mine.gap
         patience = self._pace.patience if mine.gap else self._pace.calm
         until = self._rest_from_gaps_until if mine.gap else self._rest_until
         if self._turns < patience or now < until:

@@ -172,10 +172,8 @@ class Placing:
                 self._go(others, now)
             case "ready":
                 self._look(others, now, nodes)
-            case "leaving":
+            case _:  # leaving: while a slice is loaded, and in the end, nothing is ever due
                 self._end()
-            case _:
-                pass
 
     def loaded(self, now: float) -> None:
         """The slice of the last `Load` is loaded."""

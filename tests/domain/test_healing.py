@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placement_samples import TEN, host
 
-from diffuse_core.domain.healing import moves, spared
+from diffuse_core.domain.healing import MOVES_INTO_GAPS, moves, spared
 from diffuse_core.domain.planner import HostSummary
 from diffuse_core.domain.slices import Slice, gaps, replicas_per_layer
 
@@ -54,6 +54,12 @@ def test_a_large_gap_is_shared_out_at_once() -> None:
     hosts = [host(number, 1, 3, capacity=250) for number in range(6)] + [host(9, 0, 3)]
     found = movers([*hosts, host(10, 7, 10)])
     assert sorted(found.values()) == [Slice(3, 5), Slice(5, 7)]
+
+
+def test_no_more_hosts_are_named_at_once_than_one_can_keep_an_eye_on() -> None:
+    shape = msgspec.structs.replace(TEN, layers=40)
+    hosts = [host(number, 1, 2, capacity=150) for number in range(40)]
+    assert len(moves(hosts, shape)) == MOVES_INTO_GAPS
 
 
 def test_a_host_that_holds_a_single_layer_helps_too() -> None:

@@ -9,7 +9,6 @@ between, and then multiplied up where holders are lacking, make it tight.
 from __future__ import annotations
 
 import math
-import random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from diffuse_core.domain.fitting import reach
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Sequence
 
     from diffuse_core.domain.shapes import ModelShape

@@ -1,7 +1,7 @@
 """Hosts that place themselves: the real state machine over simulated gossip; loads take time.
 
 What the network believes comes out of the gossip of each Host; what is true (`held`) is kept
-beside, and every stretch of time in which some layer was held by no ready Host.
+beside, and for how long each layer was held by no ready Host.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PlacedHost:
 class PlacementNetwork:
     """Hosts of one model in a simulated network.
 
-    `load_s` is how long a load takes, give or take a fifth. `gap_log` has the start and the
-    end of each stretch without coverage since the model was covered first.
+    `load_s` is how long a load takes, give or take a fifth. `gaps` has for each layer that was
+    lost, since the model was covered first, how long nobody held it.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class PlacementNetwork:
         self.moves = 0
         self.claims = 0
         self.covered_at: float | None = None
-        self.gap_log: list[tuple[float, float]] = []
-        self._gap_since: float | None = None
+        self.gaps: list[float] = []
+        self._lost_at: dict[int, float] = {}
         self._summaries: dict[int, tuple[Record, HostSummary | None]] = {}
 
     # --- what happens ----------------------------------------------------------------------
@@ -105,10 +105,11 @@ class PlacementNetwork:
     def counts(self) -> tuple[int, ...]:
         return replicas_per_layer(self.model.shape.layers, self.held())
 
-    def gaps_closed(self) -> list[float]:
-        """How long each gap was open; one that still is counts up to now."""
-        open_now = [] if self._gap_since is None else [self.net.now - self._gap_since]
-        return [end - start for start, end in self.gap_log] + open_now
+    def longest_gap(self) -> float:
+        """The longest time that a layer was held by nobody, those that still are included."""
+        return max(
+            [*self.gaps, *(self.net.now - since for since in self._lost_at.values())], default=0.0
+        )
 
     def told(self, words: str) -> list[tuple[float, str]]:
         return [line for host in self.hosts.values() for line in host.told if words in line[1]]
@@ -166,9 +167,7 @@ class PlacementNetwork:
                     took = self.load_s * self.net.rng.uniform(0.8, 1.2)
                     self.net.at(self.net.now + took, lambda: self._loaded(host))
                 case Drain():
-                    self.net.at(
-                        self.net.now + host.sessions_s, lambda: self._drained(host)
-                    )
+                    self.net.at(self.net.now + host.sessions_s, lambda: self._drained(host))
                 case Unload():
                     if host.held is not None and host.placing.phase == "loading":
                         self.moves += 1
@@ -198,14 +197,13 @@ class PlacementNetwork:
             self.net.at(at, lambda: self._tick(host.number))
 
     def _account(self) -> None:
-        """Note when coverage begins and ends."""
-        covered = min(self.counts()) > 0
-        if covered and self.covered_at is None:
-            self.covered_at = self.net.now
+        """Note which layers are lost, and for how long they were."""
+        lost = {layer for layer, count in enumerate(self.counts()) if count == 0}
         if self.covered_at is None:
+            if not lost:
+                self.covered_at = self.net.now
             return
-        if not covered and self._gap_since is None:
-            self._gap_since = self.net.now
-        elif covered and self._gap_since is not None:
-            self.gap_log.append((self._gap_since, self.net.now))
-            self._gap_since = None
+        for layer in lost - self._lost_at.keys():
+            self._lost_at[layer] = self.net.now
+        for layer in self._lost_at.keys() - lost:
+            self.gaps.append(self.net.now - self._lost_at.pop(layer))
