@@ -22,7 +22,7 @@ from diffuse_core.domain.standing import counted
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from diffuse_core.domain.members import Member
 
@@ -69,21 +69,31 @@ def needs(members: Sequence[Member], means: Means) -> tuple[Need, ...]:
     return tuple(sorted(found, key=lambda need: _rank(need, means)))
 
 
-def elsewhere(members: Sequence[Member], means: Means, current: ModelRef) -> Need | None:
+def robust_without(members: Sequence[Member], means: Means, model: ModelRef) -> bool:
+    """Whether `model` stays Robust without this Host; only ready Hosts beyond doubt count."""
+    sure = [one for one in _without(members, means.own) if one.liveness == "alive"]
+    held = held_slices(sure, model, READY)
+    return cover(model.shape.layers, held, means.target_replicas).state == "Robust"
+
+
+def elsewhere(
+    members: Sequence[Member],
+    means: Means,
+    current: ModelRef,
+    passed: Collection[ModelRef] = (),
+) -> Need | None:
     """The need of another model for which this Host should leave `current`; None: stay.
 
-    That is when `current` stays Robust without this Host, counting only Hosts that are ready and
-    not suspect, and another model has a gap that this Host closes so far that it is served. Ask
-    again a few times before moving: others may see the same, and what one of them claims is no
-    gap any more.
+    That is when `current` stays Robust without it, and another model has a gap that this Host
+    closes so far that it is served. Models in `passed` are none for this Host. Ask again a few
+    times before moving: others may see the same, and what one of them claims is no gap any more.
     """
-    others = _without(members, means.own)
-    sure = [member for member in others if member.liveness == "alive"]
-    left = cover(current.shape.layers, held_slices(sure, current, READY), means.target_replicas)
-    if left.state != "Robust":
+    if not robust_without(members, means, current):
         return None
-    for need in needs(others, means):
-        if need.model != current and need.effect == "fills" and _closes_all(need):
+    for need in needs(members, means):
+        if need.effect != "fills" or need.model == current or need.model in passed:
+            continue
+        if need.change is not None and not need.change.missing:
             return need
     return None
 
@@ -140,10 +150,6 @@ def _sessions(members: Sequence[Member], model: ModelRef) -> float:
         for member in holders(members, model, READY)
         if member.record.holding is not None
     )
-
-
-def _closes_all(need: Need) -> bool:
-    return need.change is not None and not need.change.missing
 
 
 def _rank(need: Need, means: Means) -> tuple[object, ...]:

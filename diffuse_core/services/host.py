@@ -20,6 +20,7 @@ from diffuse_core.services.model_choice import (
     computed,
     reference,
 )
+from diffuse_core.services.model_watch import ModelWatch
 from diffuse_core.services.placement import Placement
 from diffuse_core.services.stage import StageService
 
@@ -98,6 +99,7 @@ class HostService:
         self._compute = compute
         self._options = options
         self._interrupted = False
+        self._leaving = False
         self.phase = "starting"
         self.progress = 0.0
         self.model: ModelRef | None = None
@@ -126,19 +128,14 @@ class HostService:
             if capacity is None:
                 capacity = default_capacity(device.free)
             self._node.offer(capacity)
+            watch: ModelWatch | None = None
+            following: WeightSource | None
             if self._options.model == AUTO:
-                source = await self._find(device, capacity, alone=alone)
+                following, watch = await self._find(device, capacity, alone=alone)
             else:
-                source = await self._read(device, alone=alone)
-            model = self._known_model()
-            placement = Placement(self._node, model, capacity, self._options.max_layers, REPORT_S)
-            placement.plan()
-            if warm is not None:
-                self._compute.post(lambda: warm(device))
-            self._enter("claiming a slice")
-            self._placement = placement
-            self._serving = _Serving(self, source, capacity, device)
-            await placement.run(self._serving)
+                following = await self._read(device, alone=alone)
+            while following is not None:
+                following = await self._take_part(following, device, capacity, warm, watch)
         finally:
             self._interrupted = True
             if self.stage is not None:
@@ -146,8 +143,47 @@ class HostService:
 
     async def leave(self) -> None:
         """Let the Sessions that run here finish, within a bounded time; then `run` ends."""
+        self._leaving = True
         if self._placement is not None and self._serving is not None:
             await self._placement.leave(self._serving)
+
+    async def _take_part(
+        self,
+        source: WeightSource,
+        device: Device,
+        capacity: int,
+        warm: Callable[[Device], object] | None,
+        watch: ModelWatch | None,
+    ) -> WeightSource | None:
+        """Find a Slice of the model and serve it; what to serve instead, None at the end."""
+        model = self._known_model()
+        placement = Placement(self._node, model, capacity, self._options.max_layers, REPORT_S)
+        placement.plan()
+        if warm is not None:
+            self._compute.post(lambda: warm(device))
+        self._enter("claiming a slice")
+        serving = _Serving(self, source, capacity, device)
+        self._placement, self._serving = placement, serving
+        if watch is None:
+            await placement.run(serving)
+            return None
+        life = asyncio.create_task(placement.run(serving), name="placement")
+        look = asyncio.create_task(watch.needed_elsewhere(model), name="model watch")
+        try:
+            await asyncio.wait((life, look), return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                await life
+                return None
+            following, other = await look
+            await placement.leave(serving)
+            await life
+            self.model = other
+            self._tell_device(device, other.contract)
+            return None if self._leaving else following
+        finally:
+            for task in (life, look):
+                task.cancel()
+            await asyncio.gather(life, look, return_exceptions=True)
 
     async def _join(self) -> None:
         try:
@@ -174,7 +210,9 @@ class HostService:
         self._tell_device(device, contract)
         return source
 
-    async def _find(self, device: Device, capacity: int, *, alone: bool) -> WeightSource:
+    async def _find(
+        self, device: Device, capacity: int, *, alone: bool
+    ) -> tuple[WeightSource, ModelWatch]:
         """Wait for the model of the network that needs this Host most, and open it."""
         if self._options.contract is not None:
             check_computed(device.kind, self._options.contract)
@@ -187,11 +225,12 @@ class HostService:
             capacity=capacity,
             contracts=computed(device.kind, self._options.contract),
             max_layers=self._options.max_layers,
+            target_replicas=self._node.target_replicas,
         )
         search = ModelSearch(self._node, self._store, means, self._tell, self._enter)
         source, self.model = await search.find()
         self._tell_device(device, self.model.contract)
-        return source
+        return source, ModelWatch(self._node, means, search)
 
     def _tell_device(self, device: Device, contract: Contract) -> None:
         threads = f"{device.threads} thread{'s' if device.threads > 1 else ''}"

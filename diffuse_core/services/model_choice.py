@@ -115,7 +115,8 @@ class ModelSearch:
                 await asyncio.sleep(LOOK_S)
                 continue
             model = ready[0].model
-            opened = await self._open(model)
+            self._enter(f"reading {model.id}")
+            opened = await self.open(model, self._tell)
             if opened is None:
                 await asyncio.sleep(LOOK_S)
             # While files were read another Host may have claimed the layers that were lacking.
@@ -132,17 +133,21 @@ class ModelSearch:
         best = next((need for need in now if need.plan and self._may_try(need.model)), None)
         return best is not None and best.model == model
 
-    async def _open(self, model: ModelRef) -> WeightSource | None:
+    @property
+    def passed(self) -> frozenset[ModelRef]:
+        """Models that could not be had a short while ago."""
+        return frozenset(model for model in self._failed if not self._may_try(model))
+
+    async def open(self, model: ModelRef, tell: Progress) -> WeightSource | None:
         """The model's files, when they can be got and are what the network has."""
         name = fetch_name(model.id)
         if name is None:
             text = "its name is none of the hub, so only hosts that have its files can hold it"
             self._give_up(model, text)
             return None
-        self._enter(f"reading {model.id}")
         self._told = None
         try:
-            source = await asyncio.to_thread(self._store.open, name, self._tell)
+            source = await asyncio.to_thread(self._store.open, name, tell)
             here = await asyncio.to_thread(reference, source, model.contract)
         except ModelUnknown as error:
             self._give_up(model, str(error))

@@ -137,6 +137,11 @@ class Node:
         self._holding = holding
         self._publish()
 
+    @property
+    def holding(self) -> Holding | None:
+        """What was given to `hold` last; others learn it as soon as they take news of us."""
+        return self._holding
+
     def report(self, load: Load) -> None:
         """Publish how busy this node is."""
         if load != self._load:

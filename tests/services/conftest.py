@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from diffuse_core.adapters.models.store import FileModelStore
 from diffuse_core.domain import gossip
 from diffuse_core.services import host, placement, run
+from diffuse_core.services.model_choice import AUTO
 from tests.services.cluster import Cluster, start_split
 from tests.services.intruder import CREDITS, honest_session
+from tests.services.named_models import REPO, Hub
 from tests.services.scheduler_desk import Desk, open_desk
 from tests.services.tiny_model import TinyModel, make_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
+
+    from tests.services.cluster import Host
 
 
 @pytest.fixture(scope="session")
@@ -76,3 +81,23 @@ async def running(pair: Cluster, tiny: TinyModel) -> AsyncIterator[bytes]:
     """The id of an honest session, which must go on as if nothing had been."""
     async for session in honest_session(pair, tiny):
         yield session
+
+
+@pytest.fixture
+def hub(cluster: Cluster, tiny: TinyModel) -> Hub:
+    """A hub that has the tiny model, from which every host of the cluster opens models."""
+    hub = Hub()
+    hub.has[REPO] = tiny.path
+    cluster.store = FileModelStore(lambda _: cluster.directory, hub.open)
+    return hub
+
+
+@pytest.fixture
+def on_auto(cluster: Cluster) -> Callable:
+    """Start a host that leaves the choice of its model to the network."""
+
+    async def start(*given: int, **more: object) -> Host:
+        cluster.asked = AUTO
+        return await cluster.host(*given, wait=False, **more)
+
+    return start

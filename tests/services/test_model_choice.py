@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.adapters.models.directory_source import DirectorySource
-from diffuse_core.adapters.models.store import FileModelStore
 from diffuse_core.domain.slices import Slice
-from diffuse_core.errors import ModelUnknown, UsageError
+from diffuse_core.errors import UsageError
 from diffuse_core.services import model_choice
-from diffuse_core.services.model_choice import AUTO, computed
+from diffuse_core.services.model_choice import computed
+from tests.services.named_models import REPO, told
 from tests.services.tiny_model import make_tiny_model
 from tests.services.waiting import until
 
@@ -21,61 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from diffuse_core.adapters.models.hub_name import HubName
-    from diffuse_core.model_ports import Progress, WeightSource
-    from tests.services.cluster import Cluster, Host
-    from tests.services.tiny_model import TinyModel
-
-REPO = "org/tiny"
+    from tests.services.cluster import Cluster
+    from tests.services.named_models import Hub
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_choice, "SPREAD_S", 0.0)
     monkeypatch.setattr(model_choice, "LOOK_S", 0.02)
-
-
-class Hub:
-    """Models by name, as a hub has them; counts how often each is asked for.
-
-    The call whose number has a gate waits for it.
-    """
-
-    def __init__(self) -> None:
-        self.has: dict[str, Path] = {}
-        self.asked: list[str] = []
-
-        self.gates: dict[int, threading.Event] = {}
-
-    def open(self, name: HubName, _progress: Progress) -> WeightSource:
-        self.asked.append(name.repo)
-        if gate := self.gates.get(len(self.asked)):
-            assert gate.wait(10)
-        if name.repo not in self.has:
-            raise ModelUnknown(f"the hub has no model {name.repo}")
-        return DirectorySource(self.has[name.repo], name.repo)
-
-
-@pytest.fixture
-def hub(cluster: Cluster, tiny: TinyModel) -> Hub:
-    """A hub that has the tiny model, from which every host of the cluster opens models."""
-    hub = Hub()
-    hub.has[REPO] = tiny.path
-    cluster.store = FileModelStore(lambda _: cluster.directory, hub.open)
-    return hub
-
-
-def told(host: Host, text: str) -> bool:
-    return any(text in event.text for event in host.node.events)
-
-
-@pytest.fixture
-def on_auto(cluster: Cluster) -> Callable:
-    async def start(*given: int, **more: object) -> Host:
-        cluster.asked = AUTO
-        return await cluster.host(*given, wait=False, **more)
-
-    return start
 
 
 async def test_a_host_waits_for_a_model_and_fills_its_gap(
