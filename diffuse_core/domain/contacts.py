@@ -73,7 +73,7 @@ class Contacts:
         self._rng = rng
         self._contacts: dict[tuple[Source, object], Contact] = {}
         self._slow_at = 0.0
-        self._given_up: set[NodeId] = set()
+        self._given_up: set[NodeId | None] = set()
 
     def add(
         self, source: Source, addresses: tuple[str, ...], node: NodeId | None, now: float
@@ -95,6 +95,7 @@ class Contacts:
             if worst[1].tries == 0 or worst[1].trying:
                 return
             del self._contacts[worst[0]]
+        self._given_up.discard(node)
         waits = source == "remembered" and any(kind == "bootstrap" for kind, _ in self._contacts)
         rests = now + GRACE_S if waits else now
         self._contacts[key] = Contact(source, addresses, node, node, rests)
@@ -157,8 +158,7 @@ class Contacts:
             contact.strikes += 1
         if contact.source == "remembered" and contact.strikes >= MAX_STRIKES:
             self.remove(contact)
-            if contact.expected is not None and len(self._given_up) < MAX_CONTACTS:
-                self._given_up.add(contact.expected)
+            self._given_up.add(contact.expected)
 
     def _tried(self, contact: Contact) -> None:
         contact.trying = False

@@ -152,6 +152,9 @@ def test_a_remembered_node_that_fails_while_others_answer_is_given_up(trial: Tri
     assert len(tried) == MAX_STRIKES
     assert trial.contacts.given_up(B)
     assert tried[-1][0] - tried[0][0] > 12 * 3600
+    # Seen alive again, it is remembered again.
+    trial.contacts.add("remembered", ("b:1",), B, trial.now)
+    assert not trial.contacts.given_up(B)
 
 
 def test_who_is_alone_never_gives_a_remembered_node_up(trial: Trial) -> None:

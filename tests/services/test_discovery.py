@@ -10,12 +10,14 @@ import pytest
 from diffuse_core.adapters.file_storage import FileStorage
 from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.adapters.system_clock import SystemClock
+from diffuse_core.adapters.websocket_transport import WebSocketTransport
 from diffuse_core.domain import contacts
 from diffuse_core.domain.identity import Identity
 from diffuse_core.errors import Refused, Unreachable
 from diffuse_core.ports import LanNode
 from diffuse_core.services import discovery
-from diffuse_core.services.memory import Memory
+from diffuse_core.services import memory as memory_service
+from diffuse_core.services.memory import Memory, file_name
 from diffuse_core.services.neighbourhood import Neighbourhood
 from diffuse_core.services.node import Node
 from diffuse_core.services.observer import Observer
@@ -113,12 +115,49 @@ async def test_bootstrap_addresses_that_are_down_are_told_once(net: Net) -> None
     assert any("bootstrap mem:7" in text and "trying on" in text for text in texts)
 
 
-async def test_a_node_that_is_its_own_bootstrap_is_quiet_about_it(net: Net) -> None:
-    # Over the memory transport this is an ordinary failure; tests/adapters knows real ones.
-    other = await net.node(1)
-    node = await net.node(2, "mem:2", "mem:1")
+async def test_a_node_that_is_its_own_bootstrap_is_quiet_about_it(stack: AsyncExitStack) -> None:
+    """All nodes of a network may be given the same list, its sentinels among them."""
+    identity = Identity(b"s" * 32)
+    transport = WebSocketTransport(identity, "net")
+    node = Node(
+        identity, transport, SystemClock(), random.Random(1), role="sentinel", version="test"
+    )
+    stack.push_async_callback(node.stop)
+    address = await node.start("127.0.0.1", 0, (), ("127.0.0.1",))
+    node.discovery.add("bootstrap", (address,), None)
+    await until(lambda: len(node.discovery._contacts._contacts) == 1)
+    await until(lambda: not node.discovery._contacts._contacts)
+    assert [event for event in node.events if "itself" in event.text] == []
+
+
+async def test_who_left_the_lan_is_no_contact_any_more(net: Net) -> None:
+    node = await net.node(1)
+    node.discovery.add("lan", ("mem:9",), node_id(9))
+    node.discovery.withdraw("lan", ("mem:9",), node_id(9))
+    assert not node.discovery._contacts._contacts
+
+
+async def test_what_cannot_be_tried_now_is_tried_later(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await net.node(1)
+    node = await net.node(2)
+    monkeypatch.setattr(node.tasks, "_limit", 0)
+    node.discovery.add("bootstrap", ("mem:1",), None)
+    await until(lambda: any(c.tries for c in node.discovery._contacts._contacts.values()))
+    monkeypatch.undo()
     await until(sees(node, 1, 2))
-    assert other.id in node.links.linked()
+
+
+async def test_memory_is_written_now_and_then(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_service, "FIRST_SAVE_S", 0.02)
+    await net.node(1)
+    node = await net.node(2, "mem:1")
+    await remembering(net, node, tmp_path)
+    await until(lambda: (tmp_path / "nodes.json").exists())
+    assert file_name(bytes(16)) == f"nodes-{'0' * 16}.json"
 
 
 async def remembering(net: Net, node: Node, place: Path) -> Memory:

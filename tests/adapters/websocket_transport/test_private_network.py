@@ -54,7 +54,7 @@ async def test_both_ends_are_told_what_differs(
     logged: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="diffuse_core")
     async with listening(there) as listener:
         with pytest.raises(Unreachable, match=told):
             await WebSocketTransport(ALICE, "net", here).dial(listener.address, None, TIMEOUT)
