@@ -18,6 +18,7 @@ from diffuse_core.errors import EXIT_INTERRUPTED
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
     DEFAULT_PORT,
+    NETWORK,
     NETWORK_KEY,
     NO_MDNS,
     NetworkOptions,
@@ -68,9 +69,9 @@ def finite(_context: click.Context, _option: click.Parameter, value: float) -> f
 logged = adding(
     click.option(
         "--network",
-        show_default=DEFAULT_NETWORK,
         metavar="NAME",
-        help="Nodes of another network name are not talked to.",
+        help="Nodes of another network name are not talked to. Default: "
+        f"{NETWORK} in the environment, else {DEFAULT_NETWORK}.",
     ),
     click.option(
         "--log-level",
@@ -142,7 +143,7 @@ def common(function: F) -> F:
         network = _network_options(given)
         return function(**given, network=network)
 
-    return placed(logged(private(cast("F", with_network))))
+    return placed(private(logged(cast("F", with_network))))
 
 
 def _network_options(given: dict[str, Any]) -> NetworkOptions:
