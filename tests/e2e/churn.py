@@ -108,7 +108,7 @@ class Churn:
             group = self.names[at : at + AT_ONCE]
             await asyncio.gather(*(self._start(name, "127.0.0.1:0") for name in group))
             for name in group:
-                await until(lambda name=name: self.watch.life(name).ready)
+                await self.watch.until_ready(self.watch.life(name))
         say(f"{self.hosts} hosts are ready")
 
     async def _start(self, name: str, listen: str) -> None:
@@ -160,7 +160,7 @@ class Churn:
         length = 3 + action.salt % 20
         command = [
             "query", "--json", "--raw", "--ignore-eos", "--model", "tiny",
-            "--network", self.watch.network,
+            *self.watch.network.arguments(),
             "--bootstrap", self.watch.life(action.target).address,
             "--max-tokens", str(TOKENS), "--prompt", words(length, action.salt),
         ]  # fmt: skip

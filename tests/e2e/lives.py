@@ -20,7 +20,7 @@ import psutil
 
 from diffuse_core import wiring
 from diffuse_core.errors import DiffuseError
-from diffuse_core.settings import running_node
+from diffuse_core.settings import NetworkOptions, running_node
 from tests.e2e.processes import Processes
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class Watch:
         self.exit_codes: Counter[tuple[str, int]] = Counter()
         self._directory = directory
         self._model = model
-        self.network = f"test-{os.getpid()}"
-        self._options = ("--network", self.network, *options)
+        self.network = NetworkOptions(f"test-{os.getpid()}", mdns=False)
+        self._options = (*self.network.arguments(), *options)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Watch:
@@ -147,8 +147,15 @@ class Watch:
     async def start_ready(self, name: str, *extra: str) -> Life:
         """Start a node, and wait until it serves."""
         life = await self.start(name, *extra)
-        await until(lambda: life.ready)
+        await self.until_ready(life)
         return life
+
+    async def until_ready(self, life: Life) -> None:
+        """Wait until a node serves."""
+        follower = self._tasks[life.name]
+        await until(lambda: life.ready or follower.done())
+        if follower.done():
+            follower.result()
 
     async def end(self, name: str, how: signal.Signals) -> None:
         """Send a signal that ends it, and wait until it is gone."""
@@ -185,8 +192,8 @@ class Watch:
     async def status(self, name: str) -> tuple[int, str, str]:
         """Ask a running node by its state directory what `status --json` says."""
         directory = str(self._directory / name)
-        words = ["status", "--json", "--state-dir", directory, "--network", self.network]
-        return await self.command(words, 30)
+        words = ["status", "--json", "--state-dir", directory]
+        return await self.command([*words, *self.network.arguments()], 30)
 
     # --- what they say ----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from diffuse_core.settings import NetworkOptions
 from tests.e2e.namespaces import Namespaces, namespaces_missing
 from tests.e2e.processes import Processes
 from tests.services.tiny_model import LAYERS, ids, make_tiny_model, words
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
+NETWORK = NetworkOptions("lan", mdns=False)
+"""Without multicast: who was cut off has to find back by the addresses it knows."""
 HOSTS = ("a", "b", "c")
 DEAD_S = 40.0
 BACK_S = 40.0
@@ -39,7 +42,8 @@ class Lan:
     def start(self, name: str, *arguments: str) -> None:
         place = f"{self.cables.address(name)}:0"
         within = self.cables.within(name)
-        self.processes.start(name, *arguments, "--listen", place, within=within)
+        arguments = (*arguments, "--listen", place, *NETWORK.arguments())
+        self.processes.start(name, *arguments, within=within)
 
     def start_all(self) -> None:
         self.start("s", "sentinel")
@@ -52,6 +56,7 @@ class Lan:
             self.wait(lambda name=name: self.held("s").get(name), 90)
 
     def ask(self, name: str, *arguments: str) -> tuple[int, str, str]:
+        arguments = (*arguments, *NETWORK.arguments())
         done = self.processes.command(*arguments, within=self.cables.within(name), seconds=60)
         return done.returncode, done.stdout, done.stderr
 
