@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,10 @@ from diffuse_core.cli.common import (
 from diffuse_core.settings import parse_size, running_node, size_text, state_dir
 
 if TYPE_CHECKING:
+    from diffuse_core.cli.picture import Picture
     from diffuse_core.domain.identity import NodeId
-    from diffuse_core.domain.members import Member
-    from diffuse_core.domain.needs import Means, Need
     from diffuse_core.domain.planner import Plan
     from diffuse_core.domain.records import ModelRef
-    from diffuse_core.domain.slices import Slice
     from diffuse_core.errors import ModelUnknown
     from diffuse_core.model_ports import ModelSource
     from diffuse_core.services.devices import Device
@@ -40,21 +38,6 @@ BYTES_WORDS = {
     "total": "needed in all",
     "capacity": "may be taken",
 }
-
-
-@dataclass(frozen=True)
-class Picture:
-    """What the plan is made for: a model of the network, its committed slices, and this Host.
-
-    `here` is what the node running here already holds of the model, which is not in `held`;
-    `ranking` has every model of the network when the choice was left to it.
-    """
-
-    model: ModelRef
-    held: tuple[Slice, ...]
-    means: Means
-    here: Slice | None = None
-    ranking: tuple[Need, ...] = ()
 
 
 @click.command()
@@ -103,6 +86,7 @@ def _print_bill(made: Plan) -> None:
 
 
 async def _picture(given: dict[str, Any]) -> Picture:
+    from diffuse_core.cli.picture import neediest, placed
     from diffuse_core.domain.needs import Means
     from diffuse_core.errors import Unreachable
     from diffuse_core.services.devices import check_computed, default_capacity
@@ -126,13 +110,13 @@ async def _picture(given: dict[str, Any]) -> Picture:
         async with observe(bootstrap, given["network"]) as (observer, _):
             members = observer.members()
             if auto:
-                return _neediest(members, means)
-            return _placed(await _reference(given, device, observer), members, means)
+                return neediest(members, means)
+            return placed(await _reference(given, device, observer), members, means)
     except Unreachable as error:
         if given["bootstrap"] or auto:
             raise
         click.echo(f"diffuse: planning for an empty network ({error})", err=True)
-    return _placed(await _reference(given, device, None), (), means)
+    return placed(await _reference(given, device, None), (), means)
 
 
 def _own_id(state: str | None) -> NodeId:
@@ -140,37 +124,10 @@ def _own_id(state: str | None) -> NodeId:
     from diffuse_core.domain.identity import NodeId
 
     found = running_node(state_dir(state))
-    return NodeId(bytes.fromhex(found.node) if found else os.urandom(32))
-
-
-def _placed(model: ModelRef, members: tuple[Member, ...], means: Means) -> Picture:
-    from diffuse_core.domain.coverage import COMMITTED, held_slices
-
-    here = held_slices([m for m in members if m.record.node == means.own], model, COMMITTED)
-    others = [m for m in members if m.record.node != means.own]
-    held = held_slices(others, model, COMMITTED)
-    return Picture(model, held, means, here=here[0] if here else None)
-
-
-def _neediest(members: tuple[Member, ...], means: Means) -> Picture:
-    """The picture of the model that needs this machine most.
-
-    Raises:
-        ModelUnknown: the network has none.
-        UsageError: none of them fits.
-    """
-    from dataclasses import replace
-
-    from diffuse_core.domain.needs import needs
-    from diffuse_core.errors import ModelUnknown, UsageError
-    from diffuse_core.services.model_choice import waiting_text
-
-    ranking = needs(members, means)
-    if not ranking:
-        raise ModelUnknown(f"{waiting_text(ranking)} is all that a host with --model auto can do")
-    if ranking[0].plan is None:
-        raise UsageError(waiting_text(ranking))
-    return replace(_placed(ranking[0].model, members, means), ranking=ranking)
+    with contextlib.suppress(ValueError):
+        if found is not None:
+            return NodeId(bytes.fromhex(found.node))
+    return NodeId(os.urandom(32))
 
 
 async def _reference(given: dict[str, Any], device: Device, observer: Observer | None) -> ModelRef:

@@ -12,7 +12,7 @@ from diffuse_core.domain.outlook import change_text, more_hosts_text, more_memor
 from diffuse_core.domain.selection import fetch_name
 
 if TYPE_CHECKING:
-    from diffuse_core.cli.plan import Picture
+    from diffuse_core.cli.picture import Picture
     from diffuse_core.domain.needs import Need
     from diffuse_core.domain.planner import Plan
 

@@ -113,8 +113,8 @@ def more_memory(
     """
     capacity = now.bytes["capacity"]
 
-    def at(size: int) -> MoreMemory:
-        made = plan(
+    def planned(size: int) -> Plan:
+        return plan(
             size,
             shape,
             held,
@@ -122,6 +122,9 @@ def more_memory(
             own=own,
             target_replicas=target_replicas,
         )
+
+    def at(size: int) -> MoreMemory:
+        made = planned(size)
         what = change(shape.layers, held, made.slice, target_replicas)
         return MoreMemory(size - capacity, made, what)
 
@@ -132,7 +135,7 @@ def more_memory(
     weak = [count == lowest for count in counts]
     worth = _worth(now.slice, weak)
     sizes = [size for size in _sizes(shape, max_layers) if size > capacity]
-    first = bisect_left(sizes, True, key=lambda size: _worth(at(size).plan.slice, weak) > worth)
+    first = bisect_left(sizes, True, key=lambda size: _worth(planned(size).slice, weak) > worth)
     if first == len(sizes):
         tried = [at(size) for size in _sizes_beside(now.slice, shape, counts, target_replicas)]
         now_robust = _length(change(shape.layers, held, now.slice, target_replicas).robust)

@@ -18,7 +18,7 @@ from diffuse_core.errors import ModelUnknown
 from diffuse_core.services.devices import can_compute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.model_ports import (
@@ -177,15 +177,19 @@ class ModelSearch:
             self._node.note("info", text)
 
 
-def waiting_text(found: tuple[Need, ...]) -> str:
+def lack_text(found: Sequence[Need]) -> str:
+    """Why none of these models can be held here."""
+    if not found:
+        return "no model on this network yet"
+    if all(need.plan is None for need in found):
+        names = ", ".join(sorted({need.model.id for need in found})[:3])
+        return f"no model of this network can be held here ({names}: {found[0].reason})"
+    return "no model of this network can be got here"
+
+
+def waiting_text(found: Sequence[Need]) -> str:
     """What a Host waits for that none of these models needs, or that can get none of them."""
     if not found:
-        return "no model on this network yet; waiting for one"
-    small = [need for need in found if need.plan is None]
-    if len(small) == len(found):
-        names = sorted({need.model.id for need in found})
-        return (
-            f"no model of this network can be held here ({'; '.join(names[:3])}: "
-            f"{small[0].reason}); waiting for another"
-        )
-    return "no model of this network can be got here; waiting for another, and trying again"
+        return f"{lack_text(found)}; waiting for one"
+    again = "" if all(need.plan is None for need in found) else ", and trying again"
+    return f"{lack_text(found)}; waiting for another{again}"

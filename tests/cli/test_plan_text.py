@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from diffuse_core.cli.coverage_text import WIDTH, model_rows, standing_lines, variant_lines
-from diffuse_core.cli.plan import Picture, _neediest, _placed
+from diffuse_core.cli.picture import Picture, neediest, placed
 from diffuse_core.cli.plan_text import plan_json, plan_lines
 from diffuse_core.domain.needs import Means
 from diffuse_core.domain.observe import network_view
@@ -29,7 +29,7 @@ def _made(picture: Picture) -> Plan:
 
 
 def test_a_plan_tells_what_it_changes_and_what_more_would() -> None:
-    picture = _placed(MODEL, (member(1, 0, 12), member(2, 18, 30)), MEANS)
+    picture = placed(MODEL, (member(1, 0, 12), member(2, 18, 30)), MEANS)
     lines = plan_lines(picture, _made(picture))
     assert lines[0].startswith("smol (30 layers, bf16): would take layers ")
     text = " ".join(line.strip() for line in lines)
@@ -41,7 +41,7 @@ def test_a_plan_tells_what_it_changes_and_what_more_would() -> None:
 
 
 def test_json_has_all_that_is_printed_and_the_keys_of_old() -> None:
-    picture = _placed(MODEL, (member(1, 0, 12), member(2, 18, 30)), MEANS)
+    picture = placed(MODEL, (member(1, 0, 12), member(2, 18, 30)), MEANS)
     made = _made(picture)
     told = json.loads(msgspec.json.encode(plan_json(picture, made)))
     assert told["model"] == "smol"
@@ -62,7 +62,7 @@ def test_json_has_all_that_is_printed_and_the_keys_of_old() -> None:
 
 def test_a_slice_that_the_node_here_holds_is_not_counted_twice() -> None:
     members = (member(1, 0, 20), member(9, 20, 30))
-    picture = _placed(MODEL, members, MEANS)
+    picture = placed(MODEL, members, MEANS)
     assert picture.held == (Slice(0, 20),)
     lines = plan_lines(picture, _made(picture))
     assert lines[1].startswith("here: the node running here holds 20:30 of it already;")
@@ -71,7 +71,7 @@ def test_a_slice_that_the_node_here_holds_is_not_counted_twice() -> None:
 
 def test_auto_shows_the_ranking_and_what_nobody_else_can_get() -> None:
     members = (member(1, 0, 20), member(2, 0, 30, model=FILES))
-    picture = _neediest(members, MEANS)
+    picture = neediest(members, MEANS)
     assert picture.model == MODEL
     lines = plan_lines(picture, _made(picture))
     assert lines[0].startswith("models of this network")
@@ -87,9 +87,9 @@ def test_auto_shows_the_ranking_and_what_nobody_else_can_get() -> None:
 
 def test_auto_without_a_model_or_with_none_that_fits_is_an_error() -> None:
     with pytest.raises(ModelUnknown, match="no model on this network yet"):
-        _neediest((), MEANS)
+        neediest((), MEANS)
     with pytest.raises(UsageError, match="no model of this network can be held here"):
-        _neediest((member(1, 0, 20),), msgspec.structs.replace(MEANS, capacity=MIB))
+        neediest((member(1, 0, 20),), msgspec.structs.replace(MEANS, capacity=MIB))
 
 
 def test_standing_fits_80_columns_with_200_layers_and_many_hosts() -> None:
@@ -118,5 +118,5 @@ def test_one_id_in_several_contracts_is_told_once() -> None:
 
 
 def test_a_picture_without_ranking_has_no_list() -> None:
-    picture = replace(_neediest((member(1, 0, 20),), MEANS), ranking=())
+    picture = replace(neediest((member(1, 0, 20),), MEANS), ranking=())
     assert not plan_lines(picture, _made(picture))[0].startswith("models of")

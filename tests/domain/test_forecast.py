@@ -135,7 +135,7 @@ def test_more_memory_never_makes_the_state_worse(
     assert what.min_after >= less.min_after
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(_pictures(), _capacities, _caps, _targets)
 def test_what_more_memory_promises_is_what_a_plan_does_and_not_a_byte_less(
     picture: tuple[ModelShape, list[Slice]], capacity: int, cap: int | None, target: int
