@@ -17,9 +17,9 @@ BEAT_S = 0.2
 WINDOW = 300
 """Beats of about a minute."""
 LEAST_S = 1e-4
-PER_DECADE = 10
-BUCKETS = 61
-"""From 0.1 ms to 100 s, each a quarter wider than the one before."""
+PER_DECADE = 40
+BUCKETS = 241
+"""From 0.1 ms to 100 s, each 6 % wider than the one before."""
 
 
 class Lags(NamedTuple):
@@ -48,7 +48,7 @@ class LagRecord:
         self._worst = max(self._worst, late)
 
     def lags(self) -> Lags:
-        """The figures of this moment; those since the start are exact to a quarter."""
+        """The figures of this moment; those since the start are exact to 6 %."""
         if not self._recent:
             return Lags()
         recent = sorted(self._recent)

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import signal
 import sys
@@ -27,6 +28,8 @@ import click
 import psutil
 import torch
 
+from diffuse_core import wiring
+from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.services.loop_lag import LoopLag
 from tests.e2e.churn_plan import Action, draw_actions
 from tests.e2e.churn_report import judge, table
@@ -44,6 +47,9 @@ AT_ONCE = 3
 SETTLE_S = 60.0
 QUERY_S = 60.0
 TOKENS = 12
+LENGTHS = range(3, 23)
+WARM_ROUNDS = 6
+"""Routes go by chance; after so many every host has seen most of the lengths."""
 SOME_EXITS = {0, 3, 4, 5, 6, 7}
 """What a query in a network under churn may end with; README tells them."""
 
@@ -84,6 +90,7 @@ class Churn:
         """All of it: start, idle a while, strike, settle, compare."""
         self.machine.start()
         await self._begin()
+        await self._warm_up()
         if idle_s:
             await self._measure_idle(idle_s)
         self.began = time.time()
@@ -119,6 +126,15 @@ class Churn:
         await self.watch.start(
             name, "--bootstrap", self.bootstrap, "--listen", listen, "--max-layers", limit
         )
+
+    async def _warm_up(self) -> None:
+        """Ask for what the queries ask: a host grows when it does something for the first time."""
+        async with wiring.observe((self.bootstrap,), self.watch.network) as (_, client):
+            for length in list(LENGTHS) * WARM_ROUNDS:
+                ask = GenerateRequest(
+                    model="tiny", raw=words(length), max_tokens=TOKENS, ignore_eos=True
+                )
+                await client.whole(ask)
 
     async def _measure_idle(self, seconds: float) -> None:
         """CPU and traffic of each process with nobody attached."""
@@ -157,7 +173,7 @@ class Churn:
 
     async def _ask(self, action: Action) -> None:
         """One query, of a node that may be about to die; its words must be right all the same."""
-        length = 3 + action.salt % 20
+        length = LENGTHS[action.salt % len(LENGTHS)]
         command = [
             "query", "--json", "--raw", "--ignore-eos", "--model", "tiny",
             *self.watch.network.arguments(),
@@ -269,6 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = options.parse_args(arguments)
     say(f"seed {given.seed}, {given.hosts} hosts, {given.minutes:g} minutes")
     with tempfile.TemporaryDirectory() as directory:
+        os.environ["DIFFUSE_CACHE_DIR"] = f"{directory}/cache"
         story = asyncio.run(
             churn(Path(directory), given.hosts, given.seed, 60 * given.minutes, given.idle)
         )

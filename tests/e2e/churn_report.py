@@ -13,6 +13,8 @@ GRACE_S = 10.0
 """Who was away less than so long ago may still be told dead: news takes its time."""
 WARM_S = 60.0
 LAG_S = 0.05
+OF_THE_MACHINE = 3
+"""Where the watcher, which does nothing, is late as well, nodes may be so many times as late."""
 GROWTH_MIB = 1.0
 """MiB a minute, beyond which memory is not flat."""
 MIB = 2**20
@@ -32,6 +34,12 @@ def judge(story: Churn) -> None:
         for (how, code), _ in watch.exit_codes.items()
         if how == "SIGTERM" and code
     ]
+    limit = max(LAG_S, OF_THE_MACHINE * story.machine.lags().ever_p99_s)
+    story.problems += [
+        f"the loop of {life.name} is late by {1000 * late:.0f} ms (p99), limit {1000 * limit:.0f}"
+        for life in watch.running()
+        if life.age() > WARM_S and (late := life.samples[-1][1].loop_lag_ever_p99_s) > limit
+    ]
     for life in watch.running():
         if (growth := slope(life)) is not None and growth > GROWTH_MIB:
             story.problems.append(f"memory of {life.name} grows by {growth:.2f} MiB a minute")
@@ -42,6 +50,7 @@ def slope(life: Life) -> float | None:
     warm = [(at, t.process_rss / MIB) for at, t in life.samples if at > life.began + WARM_S]
     if not warm or warm[-1][0] - warm[0][0] < WARM_S:
         return None
+    # Until it has served all kinds of requests a process grows in steps; then it must not.
     line = statistics.linear_regression([at / 60 for at, _ in warm], [size for _, size in warm])
     return line.slope
 

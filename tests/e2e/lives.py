@@ -63,6 +63,10 @@ class Life:
         last = self.samples[-1][1] if self.samples else None
         return last is not None and (self.name == "sentinel" or last.stage == "ready")
 
+    def age(self) -> float:
+        """Seconds from its start to what it told last."""
+        return self.samples[-1][0] - self.began if self.samples else 0.0
+
     def standing(self, since: float = 0.0) -> dict[str, str]:
         """How all nodes stand in its newest view; nothing when that is not of after `since`."""
         if self.view is None or self.view.taken_at < since:

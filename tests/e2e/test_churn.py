@@ -23,7 +23,8 @@ SEED = int(os.environ.get("DIFFUSE_CHURN_SEED", "1"))
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 * MINUTES + 600)
-async def test_twelve_hosts_stand_a_churn(tmp_path: Path) -> None:
+async def test_twelve_hosts_stand_a_churn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path / "cache"))
     story = await churn(tmp_path, 12, SEED, 60 * MINUTES, 0.0)
     assert not story.problems, f"seed {SEED}\n{table(story)}\n" + "\n".join(story.problems)
     asked = sum(count for name, count in story.queries.items() if name.startswith("exit"))

@@ -38,12 +38,12 @@ def test_a_minute_is_forgotten_and_the_start_is_not() -> None:
 
 
 @pytest.mark.parametrize("late", [0.0001, 0.0004, 0.003, 0.05, 0.7, 2.0, 99.0])
-def test_the_figure_since_the_start_is_exact_to_a_quarter(late: float) -> None:
+def test_the_figure_since_the_start_is_exact_to_6_percent(late: float) -> None:
     record = LagRecord()
     for _ in range(99):
         record.add(late)
     record.add(1000.0)
-    assert late <= record.lags().ever_p99_s * 1.000001 <= late * 1.26
+    assert late <= record.lags().ever_p99_s * 1.000001 <= late * 1.06
 
 
 @pytest.mark.parametrize("late", [-1.0, 0.0, 1e-9, 1e9])
