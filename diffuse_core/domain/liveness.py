@@ -3,8 +3,8 @@
 After "SWIM" (Das, Gupta, Motivala 2002) and "Lifeguard" (Dadgar, Phillips, Currey 2018), with the
 constants of hashicorp/memberlist. What differs, and why:
 
-- Rumours are not believed. Few of those that hear an accusation look for themselves at once, the
-  others pass it on and look later (see `domain.suspicion`); only own probes make a node dead.
+- Rumours are not believed: they make us look, and only probes of our own make a node dead. In a
+  large network a first failure is not even told for a while (see `domain.suspicion`).
 - A probe that is not answered in time is repeated along with asking others: one lost message
   makes no suspect.
 - A node that cannot be reached at all (a refused connection is evidence, silence is not) is probed
@@ -31,7 +31,7 @@ from diffuse_core.domain.probes import (
     Relays,
     smooth_rtt,
 )
-from diffuse_core.domain.suspicion import CONFIRMERS, LOOK_AT_DEAD_S, Known, Suspicion
+from diffuse_core.domain.suspicion import Known, Suspicion, quiet
 
 if TYPE_CHECKING:
     import random
@@ -54,8 +54,7 @@ Step = tuple[NodeId, Ping | Ack | PingRequest]
 class FailureDetector:
     """Who is alive, suspect or dead, of the nodes it was told of.
 
-    Feed it with what arrives and with `tick`; take what is to be sent from `drain` and what it
-    found out from `drain_changes`.
+    Feed it with what arrives and with `tick`; take what comes of it from the three `drain`s.
     """
 
     def __init__(self, own: NodeId, rng: random.Random) -> None:
@@ -86,7 +85,7 @@ class FailureDetector:
         return "dead" if known is None else known.state
 
     def stance(self, node: NodeId) -> Liveness:
-        """What we say of `node`: nothing ill while our own first probe of it is under way."""
+        """What we say of `node`: nothing ill before it is time to tell others."""
         known = self._known.get(node)
         suspicion = known.suspicion if known else None
         if suspicion is not None and not suspicion.told:
@@ -157,14 +156,12 @@ class FailureDetector:
         known = self._known.get(node)
         if known is None or known.state == "dead" or now < known.spared_until:
             return
-        suspicion = known.suspicion
-        if suspicion is None:
-            suspicion = self._suspect(node, known, now)
-            self._look(node, suspicion, now)
+        suspicion = known.suspicion or self._hear_of(node, known, now)
         suspicion.accuse(by)
-        if dead and suspicion.claim_dead(by) and suspicion.look_at > now:
-            look_at = now + self._rng.uniform(0.0, LOOK_AT_DEAD_S)
-            suspicion.look_at = min(suspicion.look_at, look_at)
+        if dead:
+            suspicion.claim_dead(by)
+        if suspicion.ripe(now, len(self._live)):
+            self._tell(node, suspicion)
         self._await(node, suspicion, now)
 
     def unreachable(self, node: NodeId, now: float) -> None:
@@ -278,7 +275,7 @@ class FailureDetector:
             return
         suspicion.withdraw()
         if direct or suspicion.groundless:
-            known.spared_until = now + SPARE_S
+            known.spared_until = -math.inf if suspicion.groundless else now + SPARE_S
             self._clear(node, known)
         else:
             suspicion.wait(now, len(self._live), self._rng)
@@ -299,8 +296,9 @@ class FailureDetector:
             if known.state == "alive":
                 self._health.ail()
         suspicion = known.suspicion or self._suspect(node, known, now)
-        if suspicion.fail(now):
-            self._testimony.append(node)
+        suspicion.fail(now)
+        if suspicion.ripe(now, len(self._live), refused=probe.refused):
+            self._tell(node, suspicion)
         self._judge(node, known, suspicion, now)
         if probe.refused and node in self._live:
             self._begin(node, now, direct=True)
@@ -312,20 +310,28 @@ class FailureDetector:
         self._turn(node, known, "suspect")
         return suspicion
 
-    def _look(self, node: NodeId, suspicion: Suspicion, now: float) -> None:
-        """Probe at once if the lot falls on us, and tell what came of it; or tell, and wait."""
-        if self._rng.random() * len(self._live) < CONFIRMERS:
-            self.probe(node, now)
-            suspicion.look_at = now + self._probe_s()
+    def _hear_of(self, node: NodeId, known: Known, now: float) -> Suspicion:
+        """In a small network look at once, and tell what came of it; else tell, and look soon."""
+        suspicion = self._suspect(node, known, now)
+        suspicion.wait(now, len(self._live), self._rng)
+        if quiet(len(self._live)):
+            self._tell(node, suspicion)
         else:
-            suspicion.passed_on = True
-            suspicion.wait(now, len(self._live), self._rng)
-            self._testimony.append(node)
+            self.probe(node, now)
+        return suspicion
+
+    def _tell(self, node: NodeId, suspicion: Suspicion) -> None:
+        suspicion.told = True
+        self._testimony.append(node)
 
     def _await(self, node: NodeId, suspicion: Suspicion, now: float) -> None:
-        review_at = suspicion.review_at(len(self._live), self._probe_s())
-        # Never in the past: that would look as if we had been paused.
-        self._suspects.set(node, max(now, review_at))
+        probe = self._probes.get(node)
+        if probe is None:
+            # Never in the past: that would look as if we had been paused.
+            at = max(now, suspicion.review_at(len(self._live), self._probe_s()))
+        else:
+            at = probe.deadline + RETRY_S  # what comes of it decides
+        self._suspects.set(node, at)
 
     def _clear(self, node: NodeId, known: Known) -> None:
         known.suspicion = None
@@ -346,14 +352,12 @@ class FailureDetector:
         known = self._known[node]
         suspicion = known.suspicion
         assert suspicion is not None  # noqa: S101 - they come and go together
-        review_at = suspicion.review_at(len(self._live), self._probe_s())
-        if review_at > now:
-            self._suspects.set(node, review_at)
-        elif known.heard_at >= suspicion.started:
+        if known.heard_at >= suspicion.started:
             self._clear(node, known)
-        else:
+            return
+        if suspicion.review_at(len(self._live), self._probe_s()) <= now:
             self.probe(node, now)
-            self._suspects.set(node, now + self._probe_s() + RETRY_S)
+        self._await(node, suspicion, now + RETRY_S)
 
     def _die(self, node: NodeId, known: Known) -> None:
         known.suspicion = None

@@ -1,10 +1,15 @@
 """Suspicion: how long a suspect has to refute what is said of it, after Lifeguard.
 
-What others say makes us look, sooner or later, and sets how long we wait; it never replaces a
-look of our own. Dead is only who gave us no sign of life during all of the suspicion, failed a
-probe of ours, and failed another one SUSPICION_LEAST_S later: liars cannot bring that about, and
-neither does a pause of five seconds. The more nodes confirm a suspicion, the sooner it ends; in a
-network so small that nobody is left to confirm, it is short from the start.
+What others say makes us look and sets how long we wait; it never replaces a look of our own. Dead
+is only who gave us no sign of life during all of the suspicion, failed a probe of ours, and failed
+another one SUSPICION_LEAST_S later: liars cannot bring that about, and neither does a pause of
+five seconds. The more nodes confirm a suspicion, the sooner it ends; in a network so small that
+nobody is left to confirm, it is short from the start.
+
+In a large network whoever finds a node silent keeps that to itself for a while and goes on
+looking. So a pause is no news, which a thousand nodes would pass on and a thousand more refute;
+only the few that chanced upon it meanwhile know, and the paused node is not met by a thousand
+pings when it goes on.
 """
 
 from __future__ import annotations
@@ -19,20 +24,20 @@ if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.view import Liveness
 
-SUSPICION_S = 3.4
+SUSPICION_S = 3.0
 """Seconds of suspicion per decade of members, once confirmed (memberlist has 4, and dies at once
 at the end of it): the news, and the refutation of it, take as long as there are decades."""
 SUSPICION_LEAST_S = 5.0
 """With the second that a probe takes, a pause of five seconds is survived."""
 SUSPICION_UNCONFIRMED = 6.0
 CONFIRMATIONS = 2
-CONFIRMERS = 8
-"""About so many of those that hear of a suspect look at once; the others wait for a refutation
-first. So a node that was only paused is not met by a thousand pings when it goes on."""
-LOOK_BEFORE_S = (6.0, 4.0)
-"""Between so many seconds before the end do the others look: time for two probes."""
-LOOK_AT_DEAD_S = 2.0
-"""Within so many seconds do we look at what another one already holds for dead."""
+QUIET_S = 4.0
+"""So long does who found a node silent keep it to itself: with the second that its probe took, as
+long as a pause that is to pass unnoticed."""
+QUIET_FROM = 32
+"""In a network of fewer nodes it tells at once, and those who hear it look at once."""
+LOOK_WITHIN_S = 2.0
+"""Otherwise those who hear of a suspect look within so many seconds, not all at once."""
 MAX_ACCUSERS = 8
 
 
@@ -40,7 +45,7 @@ class Suspicion:
     """Who accuses one node, since when, and what our own probes found.
 
     `failed_at` is when a probe of ours first failed. `look_at` is when we probe for the first
-    time. `passed_on` says that we tell others of the suspicion though we did not look yet.
+    time. `told` says that others heard of it from us.
     """
 
     def __init__(self, own: NodeId, now: float) -> None:
@@ -48,7 +53,7 @@ class Suspicion:
         self.started = now
         self.failed_at: float | None = None
         self.look_at = now
-        self.passed_on = False
+        self.told = False
         self._accusers: dict[NodeId, None] = {}
         self._dead_claims: dict[NodeId, None] = {}
 
@@ -56,11 +61,6 @@ class Suspicion:
     def groundless(self) -> bool:
         """Whether nobody accuses any more."""
         return not self._accusers
-
-    @property
-    def told(self) -> bool:
-        """Whether we tell others of it."""
-        return self.failed_at is not None or self.passed_on
 
     def accuse(self, by: NodeId) -> bool:
         """Add an accuser; whether it is a new one."""
@@ -70,19 +70,23 @@ class Suspicion:
         self._accusers[by] = None
         return True
 
-    def claim_dead(self, by: NodeId) -> bool:
-        """The accuser `by` holds the node for dead; whether it is the first to do so."""
+    def claim_dead(self, by: NodeId) -> None:
+        """The accuser `by` holds the node for dead."""
         if by in self._accusers:
             self._dead_claims[by] = None
-        return len(self._dead_claims) == 1
 
-    def fail(self, now: float) -> bool:
-        """A probe of our own failed; whether it is the first one."""
+    def fail(self, now: float) -> None:
+        """A probe of our own failed."""
         self.accuse(self._own)
-        if self.failed_at is not None:
+        if self.failed_at is None:
+            self.failed_at = now
+
+    def ripe(self, now: float, live: int, *, refused: bool = False) -> bool:
+        """Whether it is time to tell others of what we found; at once if it refused."""
+        if self.told or self.failed_at is None:
             return False
-        self.failed_at = now
-        return True
+        alone = len(self._accusers) == 1 and not refused
+        return not (alone and quiet(live) and now < self.failed_at + QUIET_S)
 
     def withdraw(self) -> None:
         """Our own probe passed after all."""
@@ -97,15 +101,14 @@ class Suspicion:
             self.failed_at += by
 
     def wait(self, now: float, live: int, rng: random.Random) -> None:
-        """Look late: when a suspect that was only paused would be back, with some spread."""
-        early, late = (max(0.0, _least(live) - before) for before in LOOK_BEFORE_S)
-        self.look_at = now + rng.uniform(early, late)
+        """Look soon, but not all at the same time."""
+        self.look_at = now + (rng.uniform(0.0, LOOK_WITHIN_S) if quiet(live) else 0.0)
 
     def review_at(self, live: int, probe_s: float) -> float:
         """When to begin the next probe, of one that takes `probe_s` to fail."""
         if self.failed_at is None:
             return self.look_at
-        return max(self.failed_at, self.deadline(live) - probe_s)
+        return max(self.failed_at, self.deadline(live) - probe_s) if self.told else self.failed_at
 
     def deadline(self, live: int) -> float:
         """When the suspect is dead if our probes fail, with `live` nodes besides ourselves."""
@@ -136,6 +139,11 @@ class Known:
     strikes: int = 0
     suspicion: Suspicion | None = None
     spared_until: float = -math.inf
+
+
+def quiet(live: int) -> bool:
+    """Whether a network of `live` nodes besides ourselves is large enough to keep quiet in."""
+    return live >= QUIET_FROM
 
 
 def _least(live: int) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from domain_samples import ordered
 
 from diffuse_core.domain.suspicion import (
+    QUIET_FROM,
+    QUIET_S,
     SUSPICION_LEAST_S,
     SUSPICION_S,
     SUSPICION_UNCONFIRMED,
@@ -34,10 +34,11 @@ def test_accusers_are_bounded_but_our_own_probe_always_counts() -> None:
     suspicion = Suspicion(ME, 0.0)
     assert all(suspicion.accuse(ordered(number)) for number in range(1, 9))
     assert not suspicion.accuse(ordered(9))
-    assert not suspicion.claim_dead(ordered(9))
-    assert suspicion.fail(1.0)
-    assert not suspicion.fail(2.0)
+    suspicion.claim_dead(ordered(9))
+    suspicion.fail(1.0)
+    suspicion.fail(2.0)
     assert suspicion.failed_at == 1.0
+    assert suspicion.deadline(5) == 1.0 + SUSPICION_LEAST_S
 
 
 def test_death_claims_shorten_it_to_the_least_from_our_own_first_failure() -> None:
@@ -51,10 +52,15 @@ def test_death_claims_shorten_it_to_the_least_from_our_own_first_failure() -> No
     assert suspicion.deadline(999) == 2.0 + SUSPICION_LEAST_S
 
 
-def test_those_that_look_late_leave_time_for_a_paused_node_and_for_two_probes() -> None:
-    suspicion, rng = Suspicion(ME, 0.0), random.Random(1)
-    for _ in range(100):
-        suspicion.wait(0.0, 999, rng)
-        assert 3 * SUSPICION_S - 6 <= suspicion.review_at(999, 1.0) <= 3 * SUSPICION_S - 4
-    suspicion.wait(7.0, 10, rng)
-    assert 7.0 <= suspicion.look_at <= 8.0
+def test_what_we_found_alone_is_ripe_after_a_while_in_a_large_network_only() -> None:
+    suspicion = Suspicion(ME, 0.0)
+    assert not suspicion.ripe(99.0, 999)
+    suspicion.fail(1.0)
+    assert suspicion.ripe(1.0, QUIET_FROM - 1)
+    assert not suspicion.ripe(1.0 + QUIET_S - 0.1, QUIET_FROM)
+    assert suspicion.ripe(1.0 + QUIET_S, QUIET_FROM)
+    assert suspicion.ripe(1.0, QUIET_FROM, refused=True)
+    suspicion.accuse(A)
+    assert suspicion.ripe(1.0, QUIET_FROM)
+    suspicion.told = True
+    assert not suspicion.ripe(99.0, QUIET_FROM)

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 from simulated_network import BOOT_MS, SimulatedNetwork
 
 from diffuse_core.domain.identity import Identity, NodeId
-from diffuse_core.domain.messages import MAX_PUSH, Push
-from diffuse_core.domain.records import Record, SignedRecord, first_sequence, seal
+from diffuse_core.domain.messages import Push
+from diffuse_core.domain.records import Record, first_sequence, seal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from simulated_node import Liar
+    from simulated_node import Liar, SimulatedNode
 
 SETTLE_S = 15.0
-_INTRODUCER = NodeId(b"\x01" * 32)
 
 
 def gather(
@@ -37,14 +36,13 @@ def gather(
     """
     net = SimulatedNetwork(seed, **weather)
     fields = [record(number) if record else {} for number in range(count)]
-    pushes = list(_introductions(fields))
+    introductions = [_introduction(number, changes) for number, changes in enumerate(fields)]
     for number in range(count):
         net.add(record=fields[number], liar=(liars or {}).get(number))
         node = net.nodes[number]
-        for push in pushes:
-            node.gossip.receive(_INTRODUCER, push, node.local(net.now))
-        # Nobody has to be told: everybody knows already.
-        node.gossip._news.clear()
+        for other, push in introductions:
+            node.gossip.receive(other, push, node.local(net.now))
+        _hush(node)
         net.after(node)
         node.events.clear()
     # What is there now stays: the collector need not walk through a million records again.
@@ -55,14 +53,15 @@ def gather(
     return net
 
 
-def _introductions(fields: list[dict[str, Any]]) -> Iterator[Push]:
-    records = [_first_record(number, changes) for number, changes in enumerate(fields)]
-    for start in range(0, len(records), MAX_PUSH):
-        yield Push(tuple(records[start : start + MAX_PUSH]))
+def _hush(node: SimulatedNode) -> None:
+    """Nobody has to be told of anybody: everybody knows already."""
+    node.gossip._announcer._records.clear()
+    node.gossip.drain()
 
 
-def _first_record(number: int, changes: dict[str, Any]) -> SignedRecord:
-    """The very record that node `number` publishes first."""
+def _introduction(number: int, changes: dict[str, Any]) -> tuple[NodeId, Push]:
+    """The very record that node `number` publishes first, as it would introduce itself."""
     identity = Identity(number.to_bytes(32, "big"))
     about = {"role": "host", "version": "0"} | changes
-    return seal(Record(node=identity.node, sequence=first_sequence(BOOT_MS), **about), identity)
+    record = Record(node=identity.node, sequence=first_sequence(BOOT_MS), **about)
+    return identity.node, Push((seal(record, identity),))

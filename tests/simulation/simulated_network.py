@@ -21,6 +21,7 @@ from weather import Weather
 from diffuse_core.domain.identity import Identity, NodeId, short_text
 from diffuse_core.domain.messages import GossipMessage, Pull, Push, Rumour
 from diffuse_core.domain.records import Record, SignedRecord
+from diffuse_core.domain.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 BOOT_MS = 1_700_000_000_000
 """The wall clock of the world when the simulation starts."""
 WAKE_LATE_S = 1e-6
+SHARED_VERDICTS = 100_000
+"""All nodes share what is known of records' contents: in one process a check is made once."""
 MAX_MAIL = 20_000
 """What the kernel keeps for a process that does not read."""
 
@@ -61,7 +64,7 @@ class SimulatedNetwork:
         """Told of every event instead of the nodes' own lists, which grow without bound."""
         self.malformed = 0
         """Messages that did not decode, and so never reached a state machine."""
-        self._shared = shared or {}
+        self._shared = {"verdicts": Verdicts(SHARED_VERDICTS)} | (shared or {})
         self._trace = Trace()
         self._last: tuple[GossipMessage | None, Letter | None] = (None, None)
 
