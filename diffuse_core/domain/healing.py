@@ -122,8 +122,7 @@ def _most_helpful(
     helper = None
     for fewest, host in spare:
         ends = reach(host.capacity, shape, caps.get(host.node))
-        fits = [(start, end) for start, end in enumerate(ends) if end > start]
-        gain = max((wanted.worth(*one) for one in fits), default=(0, 0))
+        gain = max((wanted.worth(*fit) for fit in wanted.near(ends)), default=(0, 0))
         if gain[1] == 0:
             continue
         rank = ((-gain[0], -gain[1], -fewest, len(host.slice)), host.node)

@@ -184,12 +184,12 @@ class Lookout:
         patience = self._pace.patience + self._pace.calm
         if self._stuck < patience or now < self._rest_from_gaps_until:
             return None
+        self._stuck = 0
         passed = self._passed.keys() - {self._own}
         self._layout = rearranged(hosts, self._shape, passed=passed, caps=self._caps)
         part = self._layout.get(self._own)
         if part is None:
             return None
-        self._stuck = 0
         reason = f"rearranges with {len(self._layout) - 1} others, so that every layer is held"
         return Finding(
             Plan(part, reason, bill(part, self._shape, capacity)), gap=True, together=True

@@ -12,6 +12,7 @@ the lacking layers only, 0.8 to 1.0.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from diffuse_core.domain.slices import Slice, ranges_where, replicas_per_layer
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from diffuse_core.domain.shapes import ModelShape
 
@@ -103,6 +104,13 @@ class Wanted:
         for at in reversed(range(self._total)):
             self._next[at] = at if flags[at] else self._next[at + 1]
 
+    def near(self, ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """The slices `start:ends[start]` that may have a wanted layer; `ends` never go back."""
+        first, last = self._next[0], self._last[-1]
+        for start in range(bisect_right(ends, first), last + 1):
+            if ends[start] > start:
+                yield start, ends[start]
+
     def worth(self, start: int, end: int) -> tuple[int, int]:
         """How many wanted ends of the model `start:end` adds, and how many wanted layers."""
         first = start == 0 and self._flags[0]
@@ -134,12 +142,12 @@ def _best(ends: Sequence[int], wanted: Wanted, spread: bytes | None = None) -> S
     """
     equals: set[Slice] = set()
     most = (0, 1)
-    for start, end in enumerate(ends):
+    for start, end in wanted.near(ends):
         worth = wanted.worth(start, end)
-        if end > start and worth > most:
+        if worth > most:
             equals.clear()
             most = worth
-        if end > start and worth == most:
+        if worth == most:
             equals.add(wanted.trimmed(start, end))
     if not equals:
         return None

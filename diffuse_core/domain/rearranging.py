@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.planner import HostSummary
     from diffuse_core.domain.shapes import ModelShape
 
-MAX_ENDS = 4
+MAX_ENDS = 2
 """Hosts that are tried for the first and for the last layers."""
 
 

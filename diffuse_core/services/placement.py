@@ -124,7 +124,7 @@ class Placement:
         """
         report_at = -math.inf
         try:
-            while self._placing.phase != "ended":
+            while True:
                 self._wake.clear()
                 now = self._node.clock.monotonic()
                 if serving.sessions == 0:
@@ -133,6 +133,8 @@ class Placement:
                 self._placing.tick(now, self._hosts(), nodes)
                 for step in self._placing.drain():
                     await self._do(step, serving)
+                if self._placing.phase == "ended":
+                    return
                 if now >= report_at:
                     report_at = now + self._look_s
                     serving.report()
@@ -146,9 +148,8 @@ class Placement:
         self._placing.leave(self._node.clock.monotonic(), running)
         self._wake.set()
         if running:
-            self._node.note(
-                "info", f"stops when {_sessions(running)} have ended, or in {STOP_S:.0f} s"
-            )
+            what = "a session ends" if running == 1 else f"{running} sessions end"
+            self._node.note("info", f"stops when {what}, or in {STOP_S:.0f} s")
             try:
                 async with asyncio.timeout(STOP_S + CLOSING_S):
                     await self._ended.wait()
@@ -175,6 +176,8 @@ class Placement:
                 await self._load(step.plan, serving)
             case Drain():
                 serving.drain()
+                if serving.sessions == 0:
+                    self._wake.set()
             case Resume():
                 serving.resume()
             case Unload():
@@ -208,7 +211,3 @@ class Placement:
             for member in holders(self._node.members(), self._model, COMMITTED)
             if member.record.holding is not None
         ]
-
-
-def _sessions(count: int) -> str:
-    return f"{count} session{'s' if count > 1 else ''}"

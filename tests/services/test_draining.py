@@ -157,3 +157,5 @@ async def test_a_host_without_sessions_stops_at_once(
     async with asyncio.timeout(2):
         await host.service.leave()
         await host.life
+    assert host.service.stage is None
+    assert host.service.slice is None
