@@ -15,6 +15,9 @@ WARM_S = 60.0
 LAG_S = 0.05
 OF_THE_MACHINE = 3
 """Where the watcher, which does nothing, is late as well, nodes may be so many times as late."""
+OWN_FILES = 16
+FILES_A_NODE = 2
+"""A link to each other node, and now and then one in each direction."""
 GROWTH_MIB = 1.0
 """MiB a minute, beyond which memory is not flat."""
 MIB = 2**20
@@ -39,6 +42,12 @@ def judge(story: Churn) -> None:
         f"the loop of {life.name} is late by {1000 * late:.0f} ms (p99), limit {1000 * limit:.0f}"
         for life in watch.running()
         if life.age() > WARM_S and (late := life.samples[-1][1].loop_lag_ever_p99_s) > limit
+    ]
+    most = OWN_FILES + FILES_A_NODE * len(watch.running())
+    story.problems += [
+        f"{life.name} has {life.samples[-1][1].open_files} files open, limit {most}"
+        for life in watch.running()
+        if life.samples[-1][1].open_files > most
     ]
     for life in watch.running():
         if (growth := slope(life)) is not None and growth > GROWTH_MIB:
