@@ -1,8 +1,9 @@
 """Announcing: what goes out by itself: announcements of new records, and beliefs.
 
-Lazy push: only a node's own new record goes out in full, to the first few. Everybody else says
-which sequence it holds, and who lacks it asks for it, so that a record of some 800 bytes reaches
-each node about once, however often it is announced.
+Lazy push: a node's own new record goes out in full, to the first few. Everybody else says which
+sequence it holds, and who lacks it asks for it, so that a record of some 800 bytes reaches each
+node about once, however often it is announced. In a large network those first few are more, and
+pass it on in full as well: few of the many hold it yet, so hardly any gets it twice.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.roster import Roster
 
-FANOUT = 3
+FANOUT = 4
+FIRST_SHARE = 1 / 16
+FIRST_MOST = 16
+"""To how many a node's own new record goes in full: this share of all, between FANOUT and this."""
+MANY = 512
+"""From so many live nodes on, they pass it on in full."""
 MAX_PIGGYBACK = 16
 MAX_ANNOUNCED = 128
+MAX_FULL = 16
 
 
 class Announcer:
@@ -29,13 +36,18 @@ class Announcer:
         self._roster = roster
         self._records = NewsQueue()
         self._beliefs = NewsQueue()
+        self._full: dict[NodeId, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._records) or bool(self._beliefs)
 
-    def tell_record(self, node: NodeId) -> None:
-        """We hold a new record of `node`."""
-        self._records.tell(node, self._roster.detector.live_count() + 1)
+    def tell_record(self, node: NodeId, sender: NodeId) -> None:
+        """We hold a new record of `node`; it came from `sender`, perhaps the node itself."""
+        live = self._roster.detector.live_count()
+        self._records.tell(node, live + 1)
+        first_hand = sender == node and live >= MANY and len(self._full) < MAX_FULL
+        if node == self._own or first_hand:
+            self._full[node] = None
 
     def tell_belief(self, node: NodeId) -> None:
         """We found something out about `node`."""
@@ -46,7 +58,7 @@ class Announcer:
         if not self._roster.is_member(to):
             return ()
         rumours: list[Rumour] = []
-        of_receiver = self._roster.rumour(to, to=to)
+        of_receiver = self._roster.rumour(to)
         if of_receiver is not None and of_receiver.liveness != "alive":
             rumours.append(of_receiver)
         for node in self._beliefs.freshest(MAX_PIGGYBACK - len(rumours)):
@@ -60,16 +72,18 @@ class Announcer:
 
     def spread(self) -> list[tuple[NodeId, Push]]:
         """One round: the freshest news, to a few random nodes."""
-        targets = self._roster.detector.sample_live(FANOUT)
+        detector = self._roster.detector
+        full, self._full = self._full, {}
+        share = int(detector.live_count() * FIRST_SHARE) if self._own in full else 0
+        targets = detector.sample_live(max(FANOUT, min(FIRST_MOST, share)))
         if not targets:
             # Whoever comes first is told everything by its Pull.
             self._records.clear()
             self._beliefs.clear()
             return []
-        own = self._roster.directory.get(self._own)
-        fresh = self._own in self._records and self._records.sent(self._own) == 0
-        records = (own.signed,) if own is not None and fresh else ()
-        push = Push(records=records, rumours=self._rumours(len(targets)))
+        entries = [entry for node in full if (entry := self._roster.directory.get(node))]
+        records = tuple(entry.signed for entry in entries)
+        push = Push(records=records, rumours=self._rumours(min(FANOUT, len(targets))))
         return [(target, push) for target in targets] if push.records or push.rumours else []
 
     def _rumours(self, targets: int) -> tuple[Rumour, ...]:

@@ -22,6 +22,8 @@ FUTURE_MS = 60_000
 """How far ahead of the network's clock a sequence may begin."""
 MAX_CLOCKS = 32
 CLOCK_KEPT_S = 600.0
+SAME_MS = 1_000
+"""What delays make of a clock is no change."""
 
 
 @dataclass(slots=True)
@@ -59,7 +61,12 @@ class NetworkClock:
 
     def told(self, node: NodeId, clock_ms: int, now: float) -> None:
         """`node` says that its wall clock shows `clock_ms`."""
-        self._told[node] = _Told(clock_ms - self.wall_ms(now), now)
+        ahead_ms = clock_ms - self.wall_ms(now)
+        told = self._told.get(node)
+        if told is not None and abs(ahead_ms - told.ahead_ms) < SAME_MS:
+            told.at = now
+            return
+        self._told[node] = _Told(ahead_ms, now)
         self._settle(now)
 
     def _settle(self, now: float) -> None:

@@ -283,30 +283,30 @@ class Gossip:
         record, signed = self._publisher.publish(now)
         self._roster.publish(record, signed, now)
         self._start_timers(now)
-        self._tell_record(self._own, now)
+        self._tell_record(self._own, self._own, now)
         return signed
 
     def _on_push(self, sender: NodeId, message: Push, now: float) -> None:
         for signed in message.records:
             record = self._roster.directory.read(signed)
             if record is not None and record.node == self._own:
-                self._on_own_record(record, now)
+                self._on_own_record(sender, record, now)
             elif (news := self._roster.admit(signed, sender, now)) is not None:
                 node, changed, lines = news
                 self._events.extend(lines)
-                self._wants.got(node, record.sequence if record else 0)
+                self._wants.got(node, record.sequence if record else 0, sender, now)
                 if changed:
                     self._start_timers(now)
-                    self._tell_record(node, now)
+                    self._tell_record(node, sender, now)
         if message.rumours:
             self._hear(sender, message.rumours, now)
 
-    def _on_own_record(self, record: Record, now: float) -> None:
+    def _on_own_record(self, sender: NodeId, record: Record, now: float) -> None:
         """A record signed with our key: an earlier run's with a later clock, or a twin's.
 
         One from the network's future is what we said before our clock was found to be ahead.
         """
-        self._wants.got(self._own, record.sequence)
+        self._wants.got(self._own, record.sequence, sender, now)
         if record.sequence > self._roster.latest:
             return
         standing = self._publisher.standing
@@ -349,8 +349,8 @@ class Gossip:
                 rumours = self._announcer.piggyback(to)
                 self._send(to, msgspec.structs.replace(step, rumours=rumours, clock=clock))
 
-    def _tell_record(self, node: NodeId, now: float) -> None:
-        self._announcer.tell_record(node)
+    def _tell_record(self, node: NodeId, sender: NodeId, now: float) -> None:
+        self._announcer.tell_record(node, sender)
         self._spread_at = max(self._spread_at, now)
 
     # --- comparing ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ together stay as many, however many nodes there are.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -39,6 +39,9 @@ LOADS_PER_S = 10.0
 LOAD_CHANGE = 0.2
 
 
+_Urgency = Literal["none", "later", "now"]
+
+
 class Publisher:
     """Drafts in, signed records out.
 
@@ -53,6 +56,7 @@ class Publisher:
         self._standing: Record | None = None
         self._draft: Record | None = None
         self._again = False
+        self._urgency: _Urgency = "none"
         self._publishes = Allowance(PUBLISH_BURST, PUBLISHES_PER_S)
         self._reasserts = Allowance(REASSERT_BURST, REASSERTS_PER_S)
         self._reassert_at = -math.inf
@@ -76,6 +80,7 @@ class Publisher:
                 "use fewer or shorter addresses, or a shorter model name"
             )
         self._draft = draft
+        self._urgency = _urgency(self._standing, draft)
 
     def wish_farewell(self, standing: Record) -> None:
         """Our record shall say that we go."""
@@ -105,15 +110,12 @@ class Publisher:
 
     def due_at(self, members: int, now: float) -> float:
         """When `publish` should be called; inf for never. `members` is the network's size."""
-        draft, standing = self._draft, self._standing
-        if draft is None:
-            return math.inf
-        if standing is None:
-            return now
+        if self._standing is None:
+            return now if self._draft is not None else math.inf
         when = math.inf
-        if not _same_but_load(draft, standing):
+        if self._urgency == "now":
             when = now
-        elif _matters(standing.load, draft.load):
+        elif self._urgency == "later":
             when = self._load_at + max(LOAD_INTERVAL_S, members / LOADS_PER_S)
         if self._again:
             when = min(when, max(self._reassert_at, self._reasserts.ready_at(1.0, now)))
@@ -133,12 +135,17 @@ class Publisher:
         self._publishes.spend(1.0, now)
         self._next += 1
         self._standing = record
+        self._urgency = "none"
         return record, seal(record, self._identity)
 
 
-def _same_but_load(draft: Record, standing: Record) -> bool:
-    same = msgspec.structs.replace(draft, sequence=standing.sequence, load=standing.load)
-    return same == standing
+def _urgency(standing: Record | None, draft: Record) -> _Urgency:
+    """Whether `draft` is worth a record at once, in its turn, or not at all."""
+    if standing is None:
+        return "now"
+    if msgspec.structs.replace(draft, sequence=standing.sequence, load=standing.load) != standing:
+        return "now"
+    return "later" if _matters(standing.load, draft.load) else "none"
 
 
 def _matters(old: Load, new: Load) -> bool:

@@ -65,12 +65,12 @@ class Roster:
         """What we say of `node` to others: only what we found ourselves."""
         return "alive" if node == self._own else self.detector.stance(node)
 
-    def rumour(self, node: NodeId, *, to: NodeId | None = None) -> Rumour | None:
-        """Our stance on `node`; told `to` itself, all that we think, so that it can refute it."""
+    def rumour(self, node: NodeId) -> Rumour | None:
+        """Our stance on `node`; None when there is nothing to go by."""
         entry = self.directory.get(node)
         if entry is None or entry.record.sequence > self.latest:
             return None
-        return rumour_of(node, entry, self.liveness if node == to else self.stance)
+        return rumour_of(node, entry, self.stance)
 
     def members(self, now: float) -> tuple[Member, ...]:
         """All nodes but those that left, our own included, the dead for DEAD_SHOWN_S."""

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
 
-ASK_TIMEOUT_S = 0.5
-"""Dialling included; a late answer does no harm, it is just one too many."""
+PATIENCE_S = (0.15, 0.5, 1.0)
+"""How long an answer may take: at least, before any came, and at most."""
+PATIENCE = 4.0
+"""Times what answers took on average; a late one does no harm, it is just one too many."""
+SMOOTHING = 0.1
 MAX_WANTED = 2048
 MAX_ASKED_OF_ONE = 512
 MAX_ANNOUNCERS = 4
@@ -25,6 +28,7 @@ MAX_ANNOUNCERS = 4
 class _Wanted:
     sequence: int
     asked: NodeId
+    at: float
     until: float
     others: deque[NodeId] = field(default_factory=lambda: deque(maxlen=MAX_ANNOUNCERS))
 
@@ -35,6 +39,7 @@ class Wants:
     def __init__(self) -> None:
         self._wanted: dict[NodeId, _Wanted] = {}
         self._asked: Counter[NodeId] = Counter()
+        self._usual = PATIENCE_S[1] / PATIENCE
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -49,13 +54,22 @@ class Wants:
             return False
         if len(self._wanted) >= MAX_WANTED or self._asked[by] >= MAX_ASKED_OF_ONE:
             return False
-        self._ask(node, _Wanted(sequence, by, now + ASK_TIMEOUT_S))
+        self._ask(node, _Wanted(sequence, by, now, now + self.patience))
         return True
 
-    def got(self, node: NodeId, sequence: int) -> None:
-        """A record of `node` is here; a later one that was announced is still wanted."""
+    @property
+    def patience(self) -> float:
+        """Seconds after which somebody else is asked."""
+        return min(PATIENCE_S[2], max(PATIENCE_S[0], PATIENCE * self._usual))
+
+    def got(self, node: NodeId, sequence: int, sender: NodeId, now: float) -> None:
+        """`sender` sent a record of `node`; a later one that was announced is still wanted."""
         wanted = self._wanted.get(node)
-        if wanted is not None and sequence >= wanted.sequence:
+        if wanted is None:
+            return
+        if wanted.asked == sender:
+            self._usual += SMOOTHING * (now - wanted.at - self._usual)
+        if sequence >= wanted.sequence:
             self._drop(node)
 
     def next_deadline(self) -> float:
@@ -72,13 +86,13 @@ class Wants:
             self._drop(node)
             if wanted.others:
                 wanted.asked = wanted.others.popleft()
-                wanted.until = now + ASK_TIMEOUT_S
+                wanted.at, wanted.until = now, now + self.patience
                 self._ask(node, wanted)
                 asks.setdefault(wanted.asked, []).append(node)
         return asks
 
     def _ask(self, node: NodeId, wanted: _Wanted) -> None:
-        """The timeout is the same for all, so the dict stays in order of the deadlines."""
+        """Patience changes slowly, so the dict is nearly in order of the deadlines."""
         self._wanted[node] = wanted
         self._asked[wanted.asked] += 1
 

@@ -38,7 +38,7 @@ from diffuse_core.domain.messages import (
     Want,
 )
 from diffuse_core.domain.records import MAX_CLOCK_MS, SignedRecord
-from diffuse_core.domain.wants import ASK_TIMEOUT_S
+from diffuse_core.domain.wants import PATIENCE_S
 
 if TYPE_CHECKING:
     import pytest
@@ -242,10 +242,10 @@ def test_what_was_announced_is_asked_for_once_and_then_elsewhere() -> None:
         gossip.receive(node(1), Ping(1, announced), 1.0)
     gossip.receive(node(2), Ping(1, announced), 1.0)
     assert sent(gossip, Want) == [(node(1), Want((node(5), node(6))))]
-    gossip.receive(node(1), Push((signed(6),)), 1.1)
-    gossip.tick(1.0 + ASK_TIMEOUT_S)
+    gossip.receive(node(2), Push((signed(6),)), 1.1)
+    gossip.tick(1.0 + PATIENCE_S[1])
     assert sent(gossip, Want) == [(node(2), Want((node(5),)))]
-    gossip.tick(1.0 + 2 * ASK_TIMEOUT_S)
+    gossip.tick(1.0 + 2 * PATIENCE_S[1])
     assert sent(gossip, Want) == []
     gossip.receive(node(1), Ping(1, (Rumour(node(7), 9, "dead"),)), 9.0)
     assert sent(gossip, Want) == [], "who is gone and unknown stays so"
