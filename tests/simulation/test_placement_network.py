@@ -177,6 +177,7 @@ def test_what_all_together_can_hold_is_rearranged() -> None:
     assert sum(len(part) for part in hosts.held()) == 32
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_moves() -> None:
     def run(seed: int) -> list[Slice]:
         scenario = Scenario(seed, Setting(12, median=4.0, load_s=3.0))
@@ -192,32 +193,32 @@ def test_the_same_seed_gives_the_same_moves() -> None:
 SETTINGS = [
     Setting(100, SMALL, median=3.0, sigma=0.8),
     Setting(100, LARGE, median=3.0, sigma=1.0, loss=0.05),
-    Setting(100, SMALL, median=1.2, sigma=0.6),
+    Setting(100, LARGE, median=2.0, sigma=0.6),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=["small", "large", "scarce"])
 def test_a_hundred_hosts_cover_a_model_as_soon_as_they_can(setting: Setting) -> None:
-    for seed in (1, 2):
-        scenario = Scenario(seed, setting)
-        scenario.join_all()
-        hosts = scenario.hosts
-        late = hosts.covered_at - scenario.coverable_at
-        assert late < 3 * 2.2 + 1.2 * setting.load_s + 10, seed
-        assert min(hosts.counts()) >= 0.8 * scenario.bound, seed
+    scenario = Scenario(1, setting)
+    scenario.join_all()
+    hosts = scenario.hosts
+    claims, load = 3 * 2.2, 1.2 * setting.load_s
+    assert hosts.covered_at - scenario.coverable_at < claims + load + 10
+    assert min(hosts.counts()) >= 0.8 * scenario.bound
+    assert hosts.moves <= 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", [SETTINGS[0], SETTINGS[2]], ids=["small", "scarce"])
-def test_a_hundred_hosts_survive_a_massacre_and_churn(setting: Setting) -> None:
-    scenario = Scenario(1, setting)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_hundred_hosts_survive_a_massacre_and_churn(seed: int) -> None:
+    scenario = Scenario(seed, SETTINGS[2])
     scenario.join_all()
     scenario.decimate(0.2)
-    scenario.net.run(90.0)
-    scenario.churn(0.1, 5.0)
-    scenario.net.run(90.0)
+    scenario.net.run(60.0)
+    scenario.churn(0.1, 3.0)
+    scenario.net.run(60.0)
     hosts = scenario.hosts
     assert min(hosts.counts()) >= 1
-    assert hosts.longest_gap() <= 2.5 * setting.load_s
+    assert hosts.longest_gap() <= 2.5 * SETTINGS[2].load_s
     assert hosts.moves / scenario.departures <= 1.3
