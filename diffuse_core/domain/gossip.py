@@ -96,6 +96,7 @@ class Gossip:
         self._outbox: list[tuple[NodeId, GossipMessage]] = []
         self._events: deque[tuple[EventLevel, str]] = deque(maxlen=MAX_EVENTS)
         self._contact: NodeId | None = None
+        self._joining = False
         self._spread_at = -math.inf
         self._sync_pause = SYNC_FIRST_S
         self._sync_at = math.inf
@@ -198,6 +199,7 @@ class Gossip:
     def pull_from(self, node: NodeId) -> None:
         """Introduce ourselves to `node` and compare what we know with it (push-pull join)."""
         self._contact = node
+        self._joining = not self._detector.live_count()
         own = self._roster.directory.get(self._own)
         if own is not None:
             self._send(node, Push(records=(own.signed,)))
@@ -263,11 +265,6 @@ class Gossip:
             self._events.append(REBASED)
             self._publish(now)
 
-    def _start_timers(self, now: float) -> None:
-        if self._sync_at == math.inf:
-            self._sync_at = now + SYNC_FIRST_S
-            self._expire_at = now + EXPIRE_INTERVAL_S
-
     # --- records ---------------------------------------------------------------------------
 
     def _members(self) -> int:
@@ -282,7 +279,6 @@ class Gossip:
     def _publish(self, now: float) -> SignedRecord:
         record, signed = self._publisher.publish(now)
         self._roster.publish(record, signed, now)
-        self._start_timers(now)
         self._tell_record(self._own, self._own, now)
         return signed
 
@@ -295,9 +291,12 @@ class Gossip:
                 node, changed, lines = news
                 self._events.extend(lines)
                 self._wants.got(node, record.sequence if record else 0, sender, now)
-                if changed:
-                    self._start_timers(now)
+                if changed and (sender == node or not self._joining):
                     self._tell_record(node, sender, now)
+        if self._joining and message.records and message.last:
+            # What we were told all others know; now that we know them, they shall know us.
+            self._joining = False
+            self._tell_record(self._own, self._own, now)
         if message.rumours:
             self._hear(sender, message.rumours, now)
 
@@ -352,6 +351,8 @@ class Gossip:
     def _tell_record(self, node: NodeId, sender: NodeId, now: float) -> None:
         self._announcer.tell_record(node, sender)
         self._spread_at = max(self._spread_at, now)
+        if self._sync_at == math.inf:
+            self._sync_at, self._expire_at = now + SYNC_FIRST_S, now + EXPIRE_INTERVAL_S
 
     # --- comparing ------------------------------------------------------------------------
 
