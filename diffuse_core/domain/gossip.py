@@ -174,7 +174,7 @@ class Gossip:
                 self._reply(sender, self._exchange.on_summary(sender, message, now))
             case Want():
                 self._reply(sender, *self._exchange.on_want(sender, message, now))
-            case Push():
+            case _:
                 self._on_push(sender, message, now)
         self._collect(now)
 

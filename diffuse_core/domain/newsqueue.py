@@ -35,9 +35,6 @@ class NewsQueue:
     def __len__(self) -> int:
         return len(self._sent)
 
-    def __contains__(self, node: NodeId) -> bool:
-        return node in self._sent
-
     def tell(self, node: NodeId, members: int) -> None:
         """There is news about `node` in a network of `members` nodes, ourselves included."""
         least = min(RETRANSMIT_LEAST, max(1, 2 * (members - 1)))
@@ -46,10 +43,6 @@ class NewsQueue:
         self._put(node, 0)
         if len(self._sent) > MAX_NEWS:
             self.drop(next(iter(self._by_sent[max(self._by_sent)])))
-
-    def sent(self, node: NodeId) -> int:
-        """To how many nodes the news about `node` went; 0 when there is none."""
-        return self._sent.get(node, 0)
 
     def freshest(self, count: int) -> list[NodeId]:
         """Up to `count` nodes with news, what was sent least often first."""

@@ -13,6 +13,7 @@ from gossip_samples import (
     liveness,
     make_gossip,
     opened,
+    own_record,
     sent,
     silence,
     texts,
@@ -23,6 +24,7 @@ from diffuse_core.domain.exchange import PLAIN_SYNC
 from diffuse_core.domain.gossip import SYNC_FIRST_S, Gossip
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import (
+    Ack,
     GossipMessage,
     Ping,
     Pull,
@@ -34,6 +36,7 @@ from diffuse_core.domain.messages import (
 
 if TYPE_CHECKING:
     import pytest
+from diffuse_core.domain.records import first_sequence
 
 MANY = range(1, PLAIN_SYNC + 10)
 YOU = node(1)
@@ -160,6 +163,61 @@ def test_a_digest_is_no_testimony_but_makes_us_look() -> None:
     gossip.tick(1.5)
     assert 4 <= len(sent(gossip, Ping)) <= 5
     assert set(liveness(gossip).values()) == {"alive"}
+
+
+def test_what_all_hold_for_dead_is_neither_doubted_nor_hoped_for() -> None:
+    gossip = make_gossip(1)
+    silence(gossip, 0.0, 30.0)
+    gossip.receive(node(2), Push((signed(2),)), 30.0)
+    gossip.receive(node(2), Pull((Rumour(YOU, 1, "dead"), Rumour(node(2), 1, "alive"))), 30.0)
+    assert len(gossip._rechecks._hopes) == 0
+    assert len(gossip._rechecks._doubts) == 0
+
+
+def test_what_was_found_and_is_not_so_any_more_is_not_told() -> None:
+    gossip = make_gossip(1, 2)
+    gossip.unreachable(YOU, 1.0)
+    gossip.tick(1.5)
+    gossip.receive(YOU, Push((signed(1, 2),)), 1.6)
+    gossip.drain()
+    gossip.receive(node(2), Ping(3), 1.7)
+    ((_, ack),) = sent(gossip, Ack)
+    assert ack.rumours == ()
+
+
+def test_what_lies_in_the_future_is_told_to_nobody() -> None:
+    gossip = make_gossip(1)
+    later = first_sequence(1000 + 3_600_000)
+    gossip.receive(node(2), Ping(1, clock=1000 + 3_700_000), 1.0)
+    gossip.receive(node(2), Push((signed(2, later),)), 1.0)
+    assert node(2) in liveness(gossip)
+    for number in (3, 4, 5):
+        gossip.receive(node(number), Ping(1, clock=2000), 1.0)
+    assert node(2) in liveness(gossip), "it stays until a better one comes"
+    gossip.drain()
+    gossip.receive(YOU, Pull((Rumour(ME, 1, "alive"),), reply=True), 1.0)
+    out = drained(gossip)
+    told = {one.node for _, message in out for one in getattr(message, "digest", ())}
+    assert told == {ME, YOU}
+    assert {one.node for one in opened([pair for pair in out if isinstance(pair[1], Push)])} == {
+        ME,
+        YOU,
+    }
+    gossip.receive(node(2), Push((signed(2, 7, capacity=7),)), 1.0)
+    assert {one.record.capacity for one in gossip.members(1.0)} == {0, 7}
+
+
+def test_a_record_that_we_gave_up_for_the_networks_clock_is_not_outranked() -> None:
+    ahead = Gossip(identity(0), random.Random(1), boot_ms=1000 + 3_600_000)
+    given_up = first_sequence(1000 + 3_600_000)
+    ahead.set_record(record(0), 0.0)
+    for number in (1, 2, 3):
+        ahead.receive(node(number), Ping(1, clock=1000), 0.0)
+    assert own_record(ahead).sequence == first_sequence(1000)
+    assert any("set the clock" in text for text in texts(ahead))
+    ahead.receive(YOU, Push((signed(0, given_up),)), 1.0)
+    assert own_record(ahead).sequence == first_sequence(1000)
+    assert texts(ahead) == []
 
 
 def test_a_dead_node_that_a_member_holds_for_alive_is_knocked_at() -> None:
