@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ FILES_A_NODE = 2
 """A link to each other node, and now and then one in each direction."""
 GROWTH_MIB = 1.0
 """MiB a minute, beyond which memory is not flat."""
+STEPS_MIB = 64.0
+"""So much a host may grow in all by what it does for the first time."""
+QUARTER_S = 15.0
+LEAST_QUARTERS = 6
 MIB = 2**20
 
 
@@ -50,18 +55,29 @@ def judge(story: Churn) -> None:
         if life.samples[-1][1].open_files > most
     ]
     for life in watch.running():
-        if (growth := slope(life)) is not None and growth > GROWTH_MIB:
-            story.problems.append(f"memory of {life.name} grows by {growth:.2f} MiB a minute")
+        if (grown := growth(life)) is not None and grown > GROWTH_MIB:
+            story.problems.append(f"memory of {life.name} grows by {grown:.2f} MiB a minute")
+        steps = list(_sizes(life, WARM_S, QUARTER_S).values()) or [0.0]
+        if steps[-1] - steps[0] > STEPS_MIB:
+            story.problems.append(f"{life.name} grew by {steps[-1] - steps[0]:.0f} MiB")
 
 
-def slope(life: Life) -> float | None:
-    """MiB a minute by which a process grew once it was warm; None when it did not live on."""
-    warm = [(at, t.process_rss / MIB) for at, t in life.samples if at > life.began + WARM_S]
-    if not warm or warm[-1][0] - warm[0][0] < WARM_S:
+def growth(life: Life) -> float | None:
+    """MiB a minute by which a process usually grew; None when it did not live on for long.
+
+    The median over quarters of a minute: a host grows in a few steps, by what it does for the
+    first time, but a leak goes on.
+    """
+    sizes = list(_sizes(life, WARM_S, QUARTER_S).values())
+    if len(sizes) < LEAST_QUARTERS:
         return None
-    # Until it has served all kinds of requests a process grows in steps; then it must not.
-    line = statistics.linear_regression([at / 60 for at, _ in warm], [size for _, size in warm])
-    return line.slope
+    return statistics.median(b - a for a, b in pairwise(sizes)) * 60 / QUARTER_S
+
+
+def _sizes(life: Life, since: float, width: float) -> dict[int, float]:
+    """Its size in MiB at the end of each `width` seconds from its age `since` on."""
+    ages = [(at - life.began - since, t.process_rss / MIB) for at, t in life.samples]
+    return {int(age / width): size for age, size in ages if age >= 0}
 
 
 def detection(story: Churn) -> list[float]:
@@ -109,8 +125,8 @@ def table(story: Churn) -> str:
 def _row(story: Churn, life: Life, lives: int) -> str:
     (_, last) = life.samples[-1]
     warm = next((t for at, t in life.samples if at > life.began + WARM_S), last)
-    growth = slope(life)
-    grown = "     -" if growth is None else f"{growth:+6.2f}"
+    usual = growth(life)
+    grown = "     -" if usual is None else f"{usual:+6.2f}"
     idle = story.idle.get(life.name)
     quiet = "-"
     if idle is not None:
@@ -125,6 +141,4 @@ def _row(story: Churn, life: Life, lives: int) -> str:
 
 
 def _by_minute(life: Life) -> list[str]:
-    """Its size in MiB at the end of each minute of its life."""
-    sizes = {int((at - life.began) / 60): t.process_rss / MIB for at, t in life.samples}
-    return [f"{size:.0f}" for size in sizes.values()]
+    return [f"{size:.0f}" for size in _sizes(life, 0.0, 60.0).values()]
