@@ -42,6 +42,7 @@ def gather(
         node = net.nodes[number]
         for other, push in introductions:
             node.gossip.receive(other, push, node.local(net.now))
+            node.gossip.met(other, node.local(net.now))
         _hush(node)
         net.after(node)
         node.events.clear()

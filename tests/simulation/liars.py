@@ -10,7 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from model_records import MODEL, host_record
+from model_records import host_record
 from simulated_node import Letter, encoder
 
 from diffuse_core.domain.identity import Identity, NodeId
@@ -18,12 +18,10 @@ from diffuse_core.domain.messages import MAX_PUSH, Ack, Ping, Push, Rumour
 from diffuse_core.domain.records import (
     COUNTER_BITS,
     MAX_RECORD_BYTES,
-    Holding,
     Record,
     SignedRecord,
     seal,
 )
-from diffuse_core.domain.slices import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +37,7 @@ LIES_EACH = 2
 
 def own_record(node: SimulatedNode) -> tuple[SignedRecord, Record]:
     """What an honest node published last: what the simulation knows, not what another one may."""
-    entry = node.gossip._roster.own()
+    entry = node.gossip._roster.directory.get(node.id)
     assert entry is not None
     return entry.signed, entry.record
 
@@ -48,11 +46,10 @@ class MadeUp:
     """Nodes that do not exist, with keys, signatures and slices; shared by all liars."""
 
     def __init__(self, count: int, sequence: int) -> None:
-        fields = host_record(0) | {"capacity": FORGED, "role": "host"}
-        fields["holding"] = Holding(MODEL, Slice(0, MODEL.shape.layers), "ready")
         self.records: list[SignedRecord] = []
         self.ids: list[NodeId] = []
         for number in range(count):
+            fields = host_record(number) | {"capacity": FORGED, "role": "host"}
             identity = Identity((10**9 + number).to_bytes(32, "big"))
             record = Record(node=identity.node, sequence=sequence, **fields)
             self.records.append(seal(record, identity))
