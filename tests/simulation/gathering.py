@@ -34,6 +34,8 @@ def gather(
     `record` gives the fields of each node's record, `liars` who is one. Nothing is lost until the
     network has settled.
     """
+    gc.unfreeze()
+    gc.collect()
     net = SimulatedNetwork(seed, **weather)
     fields = [record(number) if record else {} for number in range(count)]
     introductions = [_introduction(number, changes) for number, changes in enumerate(fields)]
@@ -47,7 +49,6 @@ def gather(
         net.after(node)
         node.events.clear()
     # What is there now stays: the collector need not walk through a million records again.
-    gc.collect()
     gc.freeze()
     net.run(settle)
     net.weather.loss = loss
