@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
 
-PATIENCE_S = (0.15, 0.5, 1.0)
+PATIENCE_S = (0.15, 0.3, 1.0)
 """How long an answer may take: at least, before any came, and at most."""
-PATIENCE = 4.0
+PATIENCE = 3.0
 """Times what answers took on average; a late one does no harm, it is just one too many."""
 SMOOTHING = 0.1
 MAX_WANTED = 2048

@@ -25,7 +25,7 @@ def test_the_first_announcer_is_asked_and_then_the_others() -> None:
     assert not wants.announced(X, 5, B, 0.1)
     assert not wants.announced(X, 5, C, 0.1)
     assert wants.next_deadline() == PATIENCE_S[1]
-    assert wants.overdue(0.4) == {}
+    assert wants.overdue(0.2) == {}
     assert wants.overdue(0.5) == {B: [X]}
     assert wants.overdue(1.0) == {C: [X]}
     assert wants.overdue(1.5) == {}
