@@ -119,10 +119,9 @@ class Suspicion:
             most = SUSPICION_UNCONFIRMED * least
             given = min(max(0, len(self._accusers) - 1), wanted)
             span = most - math.log(given + 1) / math.log(wanted + 1) * (most - least)
-        if self.failed_at is None:
-            return self.started + span
         claimed = len(self._dead_claims) >= max(1, wanted)
-        earliest = self.failed_at + SUSPICION_LEAST_S
+        first = self.started if self.failed_at is None else self.failed_at
+        earliest = first + SUSPICION_LEAST_S
         return earliest if claimed else max(earliest, self.started + span)
 
 

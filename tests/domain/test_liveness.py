@@ -325,3 +325,46 @@ def test_a_refused_probe_asks_its_helpers_once() -> None:
     assert sum(isinstance(step, PingRequest) for _, step in detector.drain()) == 1
     detector.unreachable(A, 0.6)
     assert detector.drain() == []
+
+
+def test_the_word_of_a_helper_ends_our_own_suspicion_but_not_that_of_others() -> None:
+    detector = _detector(A, B, C)
+    detector.probe(A, 0.0)
+    detector.tick(0.5)
+    detector.tick(1.0)
+    detector.accuse(A, C, 1.05, dead=False)
+    detector.drain()
+    detector.probe(A, 1.2)
+    nonce = _pings(detector)[A]
+    detector.tick(1.2 + 0.5 * (1 + detector.health))
+    assert any(node == B for node, _ in detector.drain())
+    detector.ack(B, nonce, 2.3)
+    assert (detector.state(A), detector.stance(A)) == ("suspect", "suspect")
+    _tick_to(detector, 2.3, 60.0)
+    assert detector.state(A) == "dead"
+
+
+@pytest.mark.parametrize("at", [4.0, 6.5])
+def test_a_sign_of_life_meanwhile_ends_a_suspicion_in_time(at: float) -> None:
+    detector = _detector(A)
+    _tick_to(detector, 0.0, at)
+    assert detector.state(A) == "suspect"
+    detector.heard(A, at)
+    changes = detector.drain_changes()
+    _tick_to(detector, at, 7.5)
+    assert [*changes, *detector.drain_changes()][:2] == [(A, "suspect"), (A, "alive")]
+
+
+def test_the_last_look_waits_when_our_probes_got_quicker_meanwhile() -> None:
+    detector = _detector(A, B)
+    detector.probe(A, 1.0)
+    looks = []
+    while (now := detector.next_deadline()) < 2.0 + SUSPICION_LEAST_S + 0.1:
+        detector.tick(now)
+        for node, step in detector.drain():
+            if isinstance(step, Ping) and node == B:
+                detector.ack(B, step.nonce, now)
+            elif isinstance(step, Ping):
+                looks.append(now)
+    assert looks == [1.0, 1.5, 6.0, 6.5]
+    assert detector.state(A) == "dead"
