@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffuse_core.domain.agenda import Agenda
@@ -22,6 +22,7 @@ STEPS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(STEPS)
 def test_it_does_what_a_plain_table_would(steps: list[tuple[str, int, float]]) -> None:
     agenda: Agenda[int] = Agenda()

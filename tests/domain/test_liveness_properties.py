@@ -64,6 +64,7 @@ class _Play:
                 self.asked[to] = message.nonce
 
 
+@settings(deadline=None)
 @given(members, steps)
 def test_nothing_raises_and_nothing_grows(count: int, taken: list[Any]) -> None:
     play = _Play(count)
@@ -85,6 +86,7 @@ def test_nothing_raises_and_nothing_grows(count: int, taken: list[Any]) -> None:
         assert set(detector._probes._probes) <= set(known)
 
 
+@settings(deadline=None)
 @given(members, steps)
 def test_a_deadline_that_passed_is_done_with(count: int, taken: list[Any]) -> None:
     play = _Play(count)
@@ -100,7 +102,7 @@ def test_a_deadline_that_passed_is_done_with(count: int, taken: list[Any]) -> No
         assert play.detector.next_deadline() > play.now - 1e-9
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(2, len(NODES)), steps, st.integers(0, 2**16))
 def test_who_answers_every_ping_never_dies(count: int, taken: list[Any], seed: int) -> None:
     """Liars accuse it, others fall silent around it, refusals are claimed: it lives."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 from domain_samples import ordered
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffuse_core.domain.pool import Pool
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=80))
 def test_it_holds_what_a_set_would(steps: list[tuple[bool, int]]) -> None:
     pool, nodes = Pool(), set()
