@@ -38,6 +38,9 @@ def main() -> None:
     parser.add_argument("--loss", type=float, default=0.0, help="share of messages lost")
     parser.add_argument("--target", type=int, default=2, help="replicas aimed at")
     parser.add_argument("--churn", type=float, default=30.0, help="minutes")
+    parser.add_argument(
+        "--shared-view", action="store_true", help="news with delays instead of gossip: faster"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     given = parser.parse_args()
     setting = Setting(
@@ -48,6 +51,7 @@ def main() -> None:
         given.load,
         given.loss,
         given.target,
+        gossip=not given.shared_view,
     )
     for seed in given.seeds:
         started = time.perf_counter()

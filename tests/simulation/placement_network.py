@@ -18,6 +18,7 @@ from diffuse_core.domain.records import Holding, ModelRef, record_node
 from diffuse_core.domain.slices import Slice, replicas_per_layer
 
 if TYPE_CHECKING:
+    from shared_view import SharedView
     from simulated_network import SimulatedNetwork
 
     from diffuse_core.domain.members import Member
@@ -49,7 +50,12 @@ class PlacementNetwork:
     """
 
     def __init__(
-        self, net: SimulatedNetwork, model: ModelRef, *, load_s: float = 30.0, target: int = 2
+        self,
+        net: SimulatedNetwork | SharedView,
+        model: ModelRef,
+        *,
+        load_s: float = 30.0,
+        target: int = 2,
     ) -> None:
         self.net = net
         self.model = model

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from placement_bound import can_cover, lognormal_capacities, most_replicas
 from placement_models import SMALL
 from placement_network import PlacementNetwork
+from shared_view import SharedView
 from simulated_network import SimulatedNetwork
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Setting:
     load_s: float = 30.0
     loss: float = 0.0
     target: int = 2
+    gossip: bool = True
+    """Over real gossip; otherwise over a shared view with delays, for long simulations."""
 
     def capacities(self, rng: random.Random, count: int | None = None) -> list[int]:
         return lognormal_capacities(
@@ -41,7 +44,9 @@ class Scenario:
     def __init__(self, seed: int, setting: Setting) -> None:
         self.setting = setting
         self.rng = random.Random(seed)
-        self.net = SimulatedNetwork(seed, loss=setting.loss)
+        self.net: SimulatedNetwork | SharedView = SharedView(seed)
+        if setting.gossip:
+            self.net = SimulatedNetwork(seed, loss=setting.loss)
         self.net.add(record={"role": "sentinel"})
         self.hosts = PlacementNetwork(
             self.net, setting.model, load_s=setting.load_s, target=setting.target
