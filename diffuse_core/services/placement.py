@@ -176,8 +176,7 @@ class Placement:
                 await self._load(step.plan, serving)
             case Drain():
                 serving.drain()
-                if serving.sessions == 0:
-                    self._wake.set()
+                self._wake.set()  # there may be no Session to wait for
             case Resume():
                 serving.resume()
             case Unload():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from domain_samples import MODEL, SMOL, node, ordered
 from domain_samples import member as make_member
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffuse_core.domain.coverage import holders
@@ -62,6 +62,7 @@ def test_a_route_covers_every_layer_once_and_avoids_whom_it_should(
     assert all(usable[one].contains(part) for one, part in route)
 
 
+@settings(max_examples=50)
 @given(candidates, st.integers(0, 1000))
 def test_the_order_in_which_hosts_are_known_does_not_matter(
     known: list[Candidate], seed: int
