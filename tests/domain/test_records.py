@@ -8,6 +8,7 @@ from domain_samples import holding, identity, record, signed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.records import (
     COUNTER_BITS,
     MAX_RECORD_BYTES,
@@ -19,6 +20,12 @@ from diffuse_core.domain.records import (
     record_node,
     seal,
 )
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_a_seed_of_another_length_makes_no_identity(length: int) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        Identity(b"s" * length)
 
 
 def test_what_was_sealed_is_read_back() -> None:

@@ -70,6 +70,7 @@ def test_a_session_that_fits_is_admitted_with_its_kv() -> None:
         ({}, {"held": Slice(0, 3)}, "slice"),
         ({"budget": 65}, {}, "context"),
         ({}, {"leaving": True}, "leaving"),
+        ({}, {"kv_budget": 1}, "memory"),
         ({}, {"sessions": MAX_SESSIONS}, "busy"),
         ({}, {"kv_used": 1}, "memory"),
     ],
