@@ -14,6 +14,7 @@ from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.cli.plan import plan
 from diffuse_core.cli.verify import verify
+from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 
 EXIT_PIPE = 141
@@ -75,7 +76,7 @@ def run(arguments: list[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except DiffuseError as error:
-        click.echo(f"diffuse: {error}", err=True)
+        click.echo(f"diffuse: {clean(str(error))}", err=True)
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone; keep Python from complaining at exit.

@@ -19,6 +19,7 @@ from diffuse_core.cli.common import (
     set_logging,
 )
 from diffuse_core.cli.terminal import quiet_keys
+from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError, ModelUnknown, UsageError
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ async def stream_answer(client: ClientService, request: GenerateRequest) -> tupl
         async for event in events:
             if isinstance(event, TextDelta) and event.text:
                 shown.append(event.text)
-                sys.stdout.write(event.text)
+                # A stage may say what it likes; a terminal must not take it for commands.
+                sys.stdout.write(clean(event.text) if sys.stdout.isatty() else event.text)
                 sys.stdout.flush()
             elif isinstance(event, Finished):
                 return event, "".join(shown)
@@ -272,7 +274,7 @@ def _turn(given: dict[str, Any], request: GenerateRequest) -> str | None:
         with quiet_keys():
             answer = run_until_done(work())
     except DiffuseError as error:
-        click.echo(f"diffuse: {error}", err=True)
+        click.echo(f"diffuse: {clean(str(error))}", err=True)
         return None
     except SystemExit:
         click.echo("\n(stopped)", err=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import EXIT_INTERRUPTED
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
@@ -211,6 +212,14 @@ def chosen_device(device: str) -> DeviceKind | None:
     return None if device == "auto" else cast("DeviceKind", device)
 
 
+class _PlainLines(logging.Formatter):
+    """Lines for people, in which nothing that others sent controls the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one record."""
+        return clean(super().format(record))
+
+
 class _JsonLines(logging.Formatter):
     """One JSON object a line, for log collectors."""
 
@@ -230,7 +239,7 @@ class _JsonLines(logging.Formatter):
 def set_logging(level: str | None, form: str, default: str = "warning") -> None:
     """Log to stderr. Prompts and answers are never logged at any level."""
     handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+    plain = _PlainLines("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     handler.setFormatter(_JsonLines() if form == "json" else plain)
     root = logging.getLogger()
     root.handlers[:] = [handler]

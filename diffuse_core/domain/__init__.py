@@ -13,5 +13,5 @@ Where to look:
   healing, rearranging and lookout (who moves, when), placing (a Host's life), needs (which model),
   forecast and outlook (what would change).
 - Generation: selection (which model), router, session, sampling.
-- The picture for screens: observe, standing.
+- The picture for screens: observe, standing, plain_text (a stranger's text, made harmless).
 """

@@ -124,6 +124,10 @@ def _read(payload: bytes) -> Record | None:
     holding = record.holding
     if holding is not None and holding.slice.end > holding.model.shape.layers:
         return None
+    # Such text is printed on many terminals, which must not take it for commands.
+    name = "" if holding is None else holding.model.id
+    if not "".join((record.version, *record.addresses, name)).isprintable():
+        return None
     return record
 
 

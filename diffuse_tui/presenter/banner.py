@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from diffuse_core.domain.plain_text import clean_line, shorten
 from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.spans import Line, Span
 from diffuse_tui.presenter.standing import absence, alone, standing
-from diffuse_tui.presenter.text import clean_line, shorten
 
 if TYPE_CHECKING:
     from diffuse_core.domain.view import ModelView, NetworkView

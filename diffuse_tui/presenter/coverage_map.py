@@ -9,10 +9,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.slices import ranges_where
 from diffuse_tui.presenter.spans import Line, Span, merged
 from diffuse_tui.presenter.standing import holds
-from diffuse_tui.presenter.text import clean_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.spans import Line, Span
-from diffuse_tui.presenter.text import clean_line
 
 if TYPE_CHECKING:
     from diffuse_core.domain.view import Event, EventLevel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.figures import (
     NOTHING,
     bar,
@@ -15,7 +16,6 @@ from diffuse_tui.presenter.figures import (
     speed_text,
 )
 from diffuse_tui.presenter.spans import Line, Span
-from diffuse_tui.presenter.text import clean_line
 
 if TYPE_CHECKING:
     from diffuse_core.domain.view import Telemetry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.figures import (
     NOTHING,
     age_text,
@@ -13,7 +14,6 @@ from diffuse_tui.presenter.figures import (
 )
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.presenter.standing import holds
-from diffuse_tui.presenter.text import clean_line
 
 if TYPE_CHECKING:
     from diffuse_core.domain.view import ModelView, NetworkView, NodeView

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.standing import ranges_text, weakness_text
 from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.spans import Line, Span
-from diffuse_tui.presenter.text import clean_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

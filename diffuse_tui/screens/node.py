@@ -9,8 +9,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.node_detail import node_lines
-from diffuse_tui.presenter.text import clean_line
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:

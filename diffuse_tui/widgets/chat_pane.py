@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.view import (
     Failed,
     Finished,
@@ -26,7 +27,6 @@ from diffuse_tui.presenter.conversation import (
     opened_line,
 )
 from diffuse_tui.presenter.spans import Span
-from diffuse_tui.presenter.text import clean_line
 from diffuse_tui.widgets.paint import content
 from diffuse_tui.widgets.prompt import Prompt
 from diffuse_tui.widgets.turn import TurnView

@@ -8,9 +8,9 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from diffuse_core.domain.plain_text import clean
 from diffuse_tui.presenter.blocks import BlockCutter, too_much_for_markdown
 from diffuse_tui.presenter.spans import Span
-from diffuse_tui.presenter.text import clean
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
-from domain_samples import holding, identity, record, signed
+from domain_samples import MODEL, holding, identity, record, signed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +14,10 @@ from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.records import (
     COUNTER_BITS,
     MAX_RECORD_BYTES,
+    Holding,
     Record,
     SignedRecord,
+    acceptable,
     fingerprint,
     first_sequence,
     open_record,
@@ -101,3 +105,23 @@ def test_another_content_or_contract_is_another_fingerprint() -> None:
     prints = {fingerprint(content, contract) for content in "ab" for contract in ("bf16", "int8")}
     assert len(prints) == 4
     assert all(len(one) == 64 for one in prints)
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\x9b31mb", "two\nlines", "\u202eright", "nul\0"])
+@pytest.mark.parametrize("field", ["version", "addresses", "model"])
+def test_what_could_command_a_terminal_is_refused(text: str, field: str) -> None:
+    changes: dict[str, Any] = {
+        "version": {"version": text},
+        "addresses": {"addresses": (text,)},
+        "model": {"holding": named(text)},
+    }[field]
+    assert not acceptable(record(**changes))
+    assert open_record(signed(**changes)) is None
+
+
+def test_names_in_any_script_are_taken() -> None:
+    assert acceptable(record(holding=named("моя модель 模型")))
+
+
+def named(model: str) -> Holding:
+    return holding(0, 5, model=msgspec.structs.replace(MODEL, id=model))

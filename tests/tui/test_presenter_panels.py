@@ -13,7 +13,6 @@ from diffuse_tui.presenter.machine import machine_lines
 from diffuse_tui.presenter.node_detail import node_lines
 from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
 from diffuse_tui.presenter.spans import Span, merged, plain
-from diffuse_tui.presenter.text import clean, clean_line, shorten
 
 
 @pytest.mark.parametrize(
@@ -54,14 +53,6 @@ def test_other_figures() -> None:
     assert figures.bar(50, 4) == ("━━", "──")
     assert figures.counted(1, "host") == "1 host"
     assert figures.counted(2, "entry", "entries") == "2 entries"
-
-
-def test_hostile_text_becomes_harmless() -> None:
-    assert clean("a\x1b[2Jb\tc\r\nd\x9be\x7f\u202ef\ud800\u2028g") == "a␛[2Jb    c\nd�e␡f�\ng"
-    assert clean_line("a\nb" + "x" * 600) == "a b" + "x" * 508 + "…"
-    assert shorten("abc", 3) == "abc"
-    assert shorten("abcd", 3) == "ab…"
-    assert shorten("abcd", 0) == "…"
 
 
 def test_neighbours_of_one_tone_are_joined() -> None:

@@ -1,4 +1,4 @@
-"""Text from the network, made safe for a terminal.
+"""Plain text: what comes from the network, made safe for a terminal.
 
 Names, events and answers come from machines that nobody vouches for: escape sequences, direction
 overrides and half surrogates must reach the screen as visible, harmless characters or not at all.
