@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from diffuse_core.domain.identity import Identity
 from diffuse_core.errors import UsageError
@@ -27,6 +27,7 @@ LOCK_NAME = "node.lock"
 _PRIVATE_FILE = 0o600
 _PRIVATE_DIRECTORY = 0o700
 _KEY_CHARS = 64
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 
 class FileStorage:
@@ -39,11 +40,11 @@ class FileStorage:
         """The blob, or None.
 
         Raises:
-            UsageError: it cannot be read, or is larger than MAX_BLOB_BYTES.
+            UsageError: it cannot be read, is no regular file, or is larger than MAX_BLOB_BYTES.
         """
         path = self._path(name)
         try:
-            with path.open("rb") as file:
+            with _open(path) as file:
                 data = file.read(MAX_BLOB_BYTES + 1)
         except FileNotFoundError:
             return None
@@ -93,7 +94,8 @@ def load_identity(directory: Path, name: str) -> Identity:
     The file has the 32-byte seed as 64 hexadecimal digits. It is never overwritten.
 
     Raises:
-        UsageError: others could read the file, it is damaged, or it cannot be read or made.
+        UsageError: others could read the file, it is damaged or no regular file, or it cannot be
+            read or made.
     """
     path = directory / name
     try:
@@ -130,9 +132,14 @@ class StateLock:
         path = self._directory / LOCK_NAME
         try:
             _make_directory(self._directory)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE_FILE)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | _NONBLOCK, _PRIVATE_FILE)
         except OSError as error:
             raise _unusable(path, error) from error
+        try:
+            _check_regular(path, self._file)
+        except UsageError:
+            os.close(self._file)
+            raise
         try:
             self._take()
         except OSError as error:
@@ -162,9 +169,30 @@ class StateLock:
         os.write(self._file, f"{os.getpid()}\n".encode())
 
 
+def _open(path: Path) -> BinaryIO:
+    """Open to read; to open or read a pipe or a device could wait for ever, past every signal.
+
+    Symbolic links are followed: secrets are often mounted by them.
+    """
+    descriptor = os.open(path, os.O_RDONLY | _NONBLOCK | getattr(os, "O_BINARY", 0))
+    try:
+        _check_regular(path, descriptor)
+        return open(descriptor, "rb")  # noqa: PTH123 - it is a descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(path: Path, descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise UsageError(
+            f"cannot use {path}: it is no regular file; move it away, or give another --state-dir"
+        )
+
+
 def _read_key(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
+        with _open(path) as file:
             mode = os.fstat(file.fileno()).st_mode
             if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise UsageError(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,34 @@ def test_a_directory_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="cannot use"):
         FileStorage(tmp_path / "file").write("blob", b"")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and devices in directories")
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
+def test_what_would_be_waited_for_is_refused(tmp_path: Path, kind: str) -> None:
+    """Pytest's own time limit ends this test where it waits."""
+    for name in ("blob", "identity.key", file_storage.LOCK_NAME):
+        path = tmp_path / name
+        if kind == "pipe":
+            os.mkfifo(path, 0o600)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
+        else:
+            os.mknod(path, 0o600 | stat.S_IFSOCK)
+    uses = (
+        lambda: FileStorage(tmp_path).read("blob"),
+        lambda: load_identity(tmp_path, "identity.key"),
+        StateLock(tmp_path).__enter__,
+    )
+    for use in uses:
+        with pytest.raises(UsageError, match=r"cannot use .*--state-dir"):
+            use()
+
+
+def test_a_key_is_read_through_a_link(tmp_path: Path) -> None:
+    made = load_identity(tmp_path / "secrets", "identity.key")
+    (tmp_path / "identity.key").symlink_to(tmp_path / "secrets" / "identity.key")
+    assert load_identity(tmp_path, "identity.key").seed == made.seed
 
 
 def test_oversized_blobs_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
