@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -177,15 +178,31 @@ def network_options(
     if secret is not None:
         from diffuse_core.domain.network_key import MAX_SECRET_BYTES
 
-        if not 0 < len(secret.encode(errors="replace")) <= MAX_SECRET_BYTES:
+        if not 0 < _bytes_of(secret, place) <= MAX_SECRET_BYTES:
             raise UsageError(f"{place}: a network key has 1 to {MAX_SECRET_BYTES} bytes")
     if mdns is None:
         mdns = os.environ.get(MDNS, "").strip().lower() not in ("0", "no", "off", "false")
     if name is None:
         name = os.environ.get(NETWORK) or DEFAULT_NETWORK
-    if not 0 < len(name.encode(errors="replace")) <= MAX_NETWORK_BYTES:
+    if _surrogate(name):
+        raise UsageError("--network: a network's name is text in UTF-8, which this is not")
+    if not 0 < len(name.encode()) <= MAX_NETWORK_BYTES:
         raise UsageError(f"--network: a network's name has 1 to {MAX_NETWORK_BYTES} bytes")
     return NetworkOptions(name, secret, _allowed(allow), mdns)
+
+
+def _bytes_of(secret: str, place: str) -> int:
+    """How many bytes a secret has. Bytes that are no UTF-8 came as surrogates, and count."""
+    try:
+        return len(secret.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{place}: a network key is text or bytes, and this is neither"
+        ) from error
+
+
+def _surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _allowed(values: Sequence[str]) -> frozenset[NodeId] | None:
@@ -212,7 +229,9 @@ def _read_text(path: str, limit: int, option: str) -> str:
         raise UsageError(f"{option}: cannot read {path!r}: {reason.lower()}") from error
     if len(data) > limit:
         raise UsageError(f"{option}: {path!r} is larger than {limit} bytes")
-    return data.decode("utf-8", "replace")
+    # Some editors begin a file with a byte order mark. Other bytes stay what they are, so that a
+    # key is the same from a file and from the command line.
+    return data.decode("utf-8-sig", "surrogateescape")
 
 
 def state_dir(given: str | None) -> Path:
@@ -247,10 +266,17 @@ def running_node(directory: Path) -> NodeFile | None:
     """The node that runs with this state directory, if one does."""
     path = directory / NODE_FILE
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
             found = msgspec.json.decode(file.read(MAX_NODE_FILE), type=NodeFile)
     except (OSError, msgspec.DecodeError, ValueError):
         return None
     import psutil
 
     return found if psutil.pid_exists(found.pid) else None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe in its place would be waited for, past every signal."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -23,12 +23,13 @@ _MEMORY = 64 * 2**20
 def derive_key(network: str, secret: str) -> bytes:
     """The key of `network` under a shared secret: Argon2id, salted with the network's name.
 
-    Takes 64 MiB for a moment, and about a tenth of a second: do it once.
+    Takes 64 MiB for a moment, and about a tenth of a second: do it once. Bytes of the secret that
+    are no UTF-8 come as surrogates, as Python reads a command line (PEP 383).
 
     Raises:
         ValueError: the secret is empty or longer than MAX_SECRET_BYTES.
     """
-    data = secret.encode()
+    data = secret.encode("utf-8", "surrogateescape")
     if not 0 < len(data) <= MAX_SECRET_BYTES:
         raise ValueError(f"a network key has 1 to {MAX_SECRET_BYTES} bytes")
     salt = hashlib.sha256(b"diffuse/network-key\x00" + network.encode()).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ from diffuse_core.cli.common import common
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.network_key import derive_key
 from diffuse_core.errors import UsageError
-from diffuse_core.settings import NetworkOptions, network_options
+from diffuse_core.settings import NODE_FILE, NetworkOptions, network_options, running_node
 from diffuse_tui.launch import _parse
 
 if TYPE_CHECKING:
@@ -78,6 +79,41 @@ def test_the_key_is_made_of_the_name_and_the_secret() -> None:
     assert NetworkOptions("net", "secret").key == derive_key("net", "secret")
 
 
+def test_a_key_may_be_any_bytes_and_is_the_same_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"\xff\xfe\n")
+    secret = os.fsdecode(b"\xff\xfe")
+    made = given("--network-key-file", str(file))
+    assert made.key == given("--network-key", secret).key != derive_key("public", "??")
+    monkeypatch.setenv("DIFFUSE_NETWORK_KEY", secret)
+    assert given().key == made.key
+
+
+def test_files_of_other_editors_say_the_same(tmp_path: Path) -> None:
+    """A byte order mark before, and two characters at the end of each line."""
+    file = tmp_path / "file"
+    file.write_bytes(b"\xef\xbb\xbfsecret\r\n")
+    assert given("--network-key-file", str(file)).secret == "secret"
+    file.write_bytes(f"\ufeff{ID.hex()}\r\n# no more\r\n".encode())
+    assert given("--allow", str(file)).allowed == {ID}
+
+
+def test_a_pipe_may_hold_the_key(tmp_path: Path) -> None:
+    """As a shell gives it for `<(...)`."""
+    reading, writing = os.pipe()
+    os.write(writing, b"secret\n")
+    os.close(writing)
+    assert given("--network-key-file", f"/dev/fd/{reading}").secret == "secret"
+    os.close(reading)
+
+
+def test_a_pipe_in_place_of_a_node_file_is_no_node(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NODE_FILE)
+    assert running_node(tmp_path) is None
+
+
 def test_allowed_nodes_are_given_by_id_and_by_file(tmp_path: Path) -> None:
     file = tmp_path / "friends"
     file.write_text(f"{'ab' * 32}  # laptop\n")
@@ -111,6 +147,8 @@ def test_the_secret_is_in_no_representation() -> None:
     [
         (["--network", ""], "1 to 64 bytes"),
         (["--network", "é" * 33], "1 to 64 bytes"),
+        (["--network", os.fsdecode(b"\xff")], "UTF-8"),
+        (["--network-key", "\ud800"], "neither"),
         (["--network-key", ""], "1 to 1024 bytes"),
         (["--network-key", "s" * 1025], "1 to 1024 bytes"),
         (["--network-key", "s", "--network-key-file", "f"], "not both"),
