@@ -1,6 +1,8 @@
 """Known nodes: who was seen alive, to be found again without being told where.
 
-A list of at most MAX_KNOWN, the most useful first, kept as JSON. What is read back is a file
+A list of at most MAX_KNOWN, the most useful first, kept as JSON. Nodes that we had a channel with
+ourselves come before all others: anybody can make up records, as good and as many as they like,
+and of nodes known only from those no more than MAX_HEARSAY are kept. What is read back is a file
 that anybody may have written: bounded and typed, or refused as a whole.
 """
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.members import Member
 
 MAX_KNOWN = 64
+MAX_HEARSAY = MAX_KNOWN // 4
 MAX_FILE_BYTES = 128 * 2**10
 
 _Unix = Annotated[float, msgspec.Meta(ge=0.0, le=1e11)]
@@ -37,7 +40,7 @@ class KnownNode(msgspec.Struct, frozen=True):
     since: _Unix
     seen: _Unix
     direct: bool = False
-    """Whether it answered us itself, rather than others telling that it lives."""
+    """Whether it answered us itself once, rather than others telling that it lives."""
 
     @property
     def id(self) -> NodeId:
@@ -76,7 +79,7 @@ def remember(
     own: NodeId,
     wall: float,
 ) -> tuple[KnownNode, ...]:
-    """`known` and who is alive now, the most useful first.
+    """`known` and who is alive now, the most useful first, within the bounds.
 
     Args:
         known: what was known before.
@@ -93,24 +96,30 @@ def remember(
         if node == own or member.liveness != "alive" or not addresses:
             continue
         before = found.get(node)
+        was_direct = before is not None and before.direct
         found[node] = KnownNode(
             node=node.hex(),
             addresses=addresses,
             role=member.record.role,
             since=min(before.since, wall) if before else wall,
             seen=wall,
-            direct=member.rtt_s is not None or node in reached,
+            direct=member.rtt_s is not None or node in reached or was_direct,
         )
     best = sorted(found.values(), key=lambda node: usefulness(node, wall), reverse=True)
-    return tuple(best[:MAX_KNOWN])
+    met = [node for node in best if node.direct]
+    hearsay = [node for node in best if not node.direct]
+    return tuple((met + hearsay[:MAX_HEARSAY])[:MAX_KNOWN])
 
 
-def usefulness(node: KnownNode, wall: float) -> float:
-    """How likely a node is there again: long-lived, a sentinel, public, seen not long ago."""
+def usefulness(node: KnownNode, wall: float) -> tuple[bool, float]:
+    """Whether we met it, then how likely it is there again; the greater, the more useful.
+
+    That is: long-lived, a sentinel, public, seen not long ago.
+    """
     score = math.log2(1 + max(0.0, node.seen - node.since) / 60)
     score -= math.log2(1 + max(0.0, wall - node.seen) / 3600)
     score += {"sentinel": 6, "host": 0, "client": -4}[node.role]
-    return score + 3 * any(map(_is_public, node.addresses)) + 2 * node.direct
+    return node.direct, score + 3 * any(map(_is_public, node.addresses))
 
 
 def _is_public(address: str) -> bool:

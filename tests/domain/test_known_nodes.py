@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from diffuse_core.domain.known_nodes import (
     MAX_FILE_BYTES,
+    MAX_HEARSAY,
     MAX_KNOWN,
     KnownNode,
     read_known,
@@ -73,10 +74,33 @@ def test_who_comes_again_is_as_old_as_ever_and_has_its_new_address() -> None:
     assert (again.since, again.seen, again.addresses) == (NOW - 9 * DAY, NOW, ("10.9.9.9:1",))
 
 
+def test_a_flood_of_made_up_nodes_leaves_those_that_we_met() -> None:
+    """They say of themselves what they like: to be sentinels, at public addresses, and old."""
+    met = [alive(number) for number in range(1, 11)]
+    flood = [
+        alive(number, role="sentinel", addresses=("8.8.8.8:9440",), rtt_s=None)
+        for number in range(11, 250)
+    ]
+    made_up = tuple(
+        known(number, role="sentinel", addresses=("8.8.8.8:9440",)) for number in range(11, 75)
+    )
+    for before in ((), made_up):
+        found = remember(before, [*flood, *met], {}, OWN, NOW)
+        assert {entry.id for entry in found[:10]} == {node(number) for number in range(1, 11)}
+        assert len(found) == 10 + MAX_HEARSAY
+    later = remember(found, flood, {}, OWN, NOW + 30 * DAY)
+    assert {entry.id for entry in later[:10]} == {entry.id for entry in found[:10]}
+
+
+def test_who_was_met_once_stays_met() -> None:
+    (found,) = remember((known(1, direct=True),), [alive(1, rtt_s=None)], {}, OWN, NOW)
+    assert found.direct
+
+
 def test_the_list_is_bounded_and_the_most_useful_stay() -> None:
     sentinel = alive(200, role="sentinel")
     members = [alive(number) for number in range(1, 150)] + [sentinel]
-    found = remember((known(150, since=NOW - 30 * DAY),), members, {}, OWN, NOW)
+    found = remember((known(150, since=NOW - 30 * DAY, direct=True),), members, {}, OWN, NOW)
     assert len(found) == MAX_KNOWN
     assert {found[0].id, found[1].id} == {node(150), node(200)}
 
@@ -101,7 +125,7 @@ def test_what_makes_a_node_useful(better: dict, worse: dict) -> None:
 def test_a_clock_that_went_back_does_no_harm() -> None:
     (found,) = remember((known(1, since=NOW + DAY),), [alive(1)], {}, OWN, NOW)
     assert found.since == NOW
-    assert usefulness(known(1, seen=NOW + DAY), NOW) > 0
+    assert usefulness(known(1, seen=NOW + DAY), NOW) > (False, 0)
 
 
 def changed(**changes: object) -> bytes:
