@@ -22,7 +22,7 @@ from diffuse_core.domain.agenda import Agenda
 from diffuse_core.domain.health import LocalHealth
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import Ack, Ping, PingRequest
-from diffuse_core.domain.pool import Pool
+from diffuse_core.domain.pool import Pool, Round
 from diffuse_core.domain.probes import (
     PROBE_INTERVAL_S,
     PROBE_TIMEOUT_S,
@@ -62,7 +62,7 @@ class FailureDetector:
         self._rng = rng
         self._known: dict[NodeId, Known] = {}
         self._live = Pool()
-        self._round: list[NodeId] = []
+        self._round = Round(rng)
         self._probes = Probes(rng)
         self._relays = Relays(rng)
         self._suspects: Agenda[NodeId] = Agenda()
@@ -122,7 +122,7 @@ class FailureDetector:
         if known is None:
             self._known[node] = Known(heard_at=now)
             self._live.add(node)
-            self._round.insert(self._rng.randint(0, len(self._round)), node)
+            self._round.add(node, self._known)
             self._probe_at = min(self._probe_at, now + PROBE_INTERVAL_S)
             return
         known.heard_at = now
@@ -243,13 +243,8 @@ class FailureDetector:
 
         When suspects are probed is up to their suspicion.
         """
-        if not self._round:
-            self._round = list(self._known)
-            self._rng.shuffle(self._round)
-        while self._round:
-            node = self._round.pop()
-            known = self._known.get(node)
-            if known is not None and known.state == "alive" and node not in self._probes:
+        for node in self._round.take(self._known):
+            if self._known[node].state == "alive" and node not in self._probes:
                 self._begin(node, now, direct=True)
                 return
 

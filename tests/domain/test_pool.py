@@ -1,4 +1,4 @@
-"""The pool: a set that can be drawn from."""
+"""The pool, a set that can be drawn from, and the round, in which each is taken once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from domain_samples import ordered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffuse_core.domain.pool import Pool
+from diffuse_core.domain.pool import Pool, Round
 
 
 @settings(deadline=None)
@@ -41,3 +41,34 @@ def test_everybody_is_drawn_equally_often_and_nobody_twice() -> None:
     }
     assert len(set(pool.sample(rng, 99))) == 9
     assert pool.sample(rng, 0) == []
+
+
+def test_a_round_takes_everybody_once_in_another_order_each_time() -> None:
+    known = {ordered(number): None for number in range(20)}
+    taken = Round(random.Random(1))
+    first, second = list(taken.take(known)), list(taken.take(known))
+    assert set(first) == set(second) == set(known)
+    assert len(first) == len(second) == 20
+    assert first != second
+    assert first == list(Round(random.Random(1)).take(known)), "a seed decides"
+
+
+def test_who_comes_during_a_round_is_in_it_and_who_went_is_not() -> None:
+    known = {ordered(number): None for number in range(20)}
+    taken = Round(random.Random(1))
+    first = next(taken.take(known))
+    known[ordered(20)] = None
+    taken.add(ordered(20), known)
+    del known[ordered(3)]
+    assert set(taken.take(known)) == set(known) - {first}
+
+
+def test_a_round_stays_short_however_many_come_and_go() -> None:
+    known = {ordered(number): None for number in range(5)}
+    taken = Round(random.Random(1))
+    for number in range(2000):
+        passing = ordered(5 + number % 200)
+        known[passing] = None
+        taken.add(passing, known)
+        assert len(taken) <= 12
+        del known[passing]
