@@ -78,7 +78,7 @@ def status(as_json: bool, **given: Any) -> None:
     _print_view(view)
     if telemetry is not None:
         click.echo(
-            f"\nhere: {telemetry.stage}, CPU {telemetry.cpu_percent:.0f} %, "
+            f"\nhere: {telemetry.stage}, machine's CPU {telemetry.cpu_percent:.0f} %, "
             f"process {telemetry.process_rss / 2**20:.0f} MiB, "
             f"weights {telemetry.weight_bytes / 2**20:.0f} MiB, "
             f"KV {telemetry.kv_used / 2**20:.0f} of {telemetry.kv_budget / 2**20:.0f} MiB, "

@@ -20,6 +20,7 @@ from diffuse_core.cli.common import (
     run_until_done,
     set_logging,
 )
+from diffuse_core.cli.terminal import Bar
 from diffuse_core.settings import parse_size, running_node, size_text, state_dir
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.planner import Plan
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.errors import ModelUnknown
-    from diffuse_core.model_ports import ModelSource
+    from diffuse_core.model_ports import ModelSource, Progress
     from diffuse_core.services.devices import Device
     from diffuse_core.services.observer import Observer
 
@@ -149,18 +150,22 @@ async def _reference(given: dict[str, Any], device: Device, observer: Observer |
         else:
             if asked in (None, view.contract) and can_compute(device.kind, view.contract):
                 return next(ref for ref in known if ref.fingerprint == view.fingerprint)
-    source = await asyncio.to_thread(_open, given["model"], absent)
+    bar = Bar(f"reading {given['model']}")
+    try:
+        source = await asyncio.to_thread(_open, given["model"], absent, bar.show)
+    finally:
+        bar.close()
     contract = asked or choose_contract(source, known, device)
     return await asyncio.to_thread(reference, source, contract)
 
 
-def _open(model: str, absent: ModelUnknown | None) -> ModelSource:
+def _open(model: str, absent: ModelUnknown | None, progress: Progress) -> ModelSource:
     """Read a model's headers; `absent` says that the network does not have it."""
     from diffuse_core.errors import ModelUnknown, ModelUnusable
     from diffuse_core.wiring import model_store
 
     try:
-        return model_store().open(model, lambda _fraction: None)
+        return model_store().open(model, progress)
     except ModelUnusable:
         raise
     except ModelUnknown as error:

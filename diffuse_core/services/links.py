@@ -112,8 +112,9 @@ class Links:
         self._ended.append(callback)
 
     def off_ended(self, callback: LinkEnded) -> None:
-        """Call it no more."""
-        self._ended.remove(callback)
+        """Call it no more; idempotent."""
+        if callback in self._ended:
+            self._ended.remove(callback)
 
     def on_met(self, callback: Callable[[Link], None]) -> None:
         """Call `callback` whenever a link opened, in either direction."""

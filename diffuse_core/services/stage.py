@@ -105,7 +105,7 @@ class StageService:
         self._leaving = False
 
     async def close(self) -> None:
-        """End all Sessions, telling their Clients."""
+        """End all Sessions, telling their Clients; idempotent."""
         self.drain()
         for run in list(self._runs.values()):
             await self._fail(run, self._own, "leaving", "the host is leaving")

