@@ -6,10 +6,16 @@ three or four the second, of two the faster): a lone fast one moves nothing, nor
 others, and nodes that know the same clocks come to the same time. It is a rule against mistakes:
 three nodes that lie together can move it forward, which lets in records with a later sequence than
 need be, and no more.
+
+Strangers, whose records we did not take, are free to make; their clocks can only move time
+forward, never back. Nodes whose clocks are later than ours are strangers at first, since their
+records lie in our future, and those whose clocks are earlier are not. Else a handful of slow
+strangers would date our records into the past and cut us off.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,12 +30,15 @@ MAX_CLOCKS = 32
 CLOCK_KEPT_S = 600.0
 SAME_MS = 1_000
 """What delays make of a clock is no change."""
+REVIEW_S = 60.0
+"""At least so often it is looked whether clocks are to be forgotten."""
 
 
 @dataclass(slots=True)
 class _Told:
     ahead_ms: int
     at: float
+    member: bool
 
 
 class NetworkClock:
@@ -44,6 +53,7 @@ class NetworkClock:
         self._started: float | None = None
         self._told: dict[NodeId, _Told] = {}
         self._ahead_ms = 0
+        self._review_at = -math.inf
 
     def wall_ms(self, now: float) -> int:
         """Our own wall clock, Unix time in milliseconds, at the monotonic time `now`."""
@@ -59,21 +69,36 @@ class NetworkClock:
         """The last sequence that does not lie in the network's future."""
         return min(MAX_SEQUENCE, first_sequence(self.network_ms(now) + FUTURE_MS + 1) - 1)
 
-    def told(self, node: NodeId, clock_ms: int, now: float) -> None:
-        """`node` says that its wall clock shows `clock_ms`."""
+    def told(self, node: NodeId, clock_ms: int, now: float, *, member: bool) -> None:
+        """`node` says that its wall clock shows `clock_ms`; `member` says whether it is one."""
         ahead_ms = clock_ms - self.wall_ms(now)
         told = self._told.get(node)
-        if told is not None and abs(ahead_ms - told.ahead_ms) < SAME_MS:
+        if told is not None and abs(ahead_ms - told.ahead_ms) < SAME_MS and told.member == member:
             told.at = now
-            return
-        self._told[node] = _Told(ahead_ms, now)
+            if now < self._review_at:
+                return
+        else:
+            self._told[node] = _Told(ahead_ms, now, member)
         self._settle(now)
 
     def _settle(self, now: float) -> None:
+        self._review_at = now + REVIEW_S
         for node in [node for node, told in self._told.items() if now - told.at > CLOCK_KEPT_S]:
             del self._told[node]
         if len(self._told) > MAX_CLOCKS:
-            # The slowest goes: many slow clocks cannot make those forgotten that count.
-            del self._told[min(self._told, key=lambda node: self._told[node].ahead_ms)]
-        clocks = sorted([0, *(told.ahead_ms for told in self._told.values())], reverse=True)
-        self._ahead_ms = clocks[min(3, (len(clocks) + 1) // 2) - 1]
+            # Strangers go first, and of equals the slowest: however many strangers or slow clocks
+            # there are, they cannot make those forgotten that count.
+            del self._told[min(self._told, key=lambda node: _weight(self._told[node]))]
+        members = [0, *(told.ahead_ms for told in self._told.values() if told.member)]
+        least = _third_fastest(members)
+        others = [told.ahead_ms for told in self._told.values() if not told.member]
+        self._ahead_ms = _third_fastest(members + [one for one in others if one >= least])
+
+
+def _weight(told: _Told) -> tuple[bool, int]:
+    return told.member, told.ahead_ms
+
+
+def _third_fastest(ahead_ms: list[int]) -> int:
+    """Or of few the middle one, the faster of two."""
+    return sorted(ahead_ms, reverse=True)[min(3, (len(ahead_ms) + 1) // 2) - 1]

@@ -256,10 +256,10 @@ class Gossip:
         self._roster.latest = self._clock.latest(now)
 
     def _on_clock(self, sender: NodeId, clock_ms: int, now: float) -> None:
-        """Clocks count from strangers, too: to the slow ones, a fast network consists of them."""
+        """Later ones count from strangers, too: to slow nodes, a fast network consists of them."""
         if not clock_ms:
             return
-        self._clock.told(sender, clock_ms, now)
+        self._clock.told(sender, clock_ms, now, member=self._roster.is_member(sender))
         self._roster.latest = self._clock.latest(now)
         if self._publisher.rebase(self._clock.network_ms(now), self._roster.latest):
             self._events.append(REBASED)

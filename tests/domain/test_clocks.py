@@ -19,7 +19,7 @@ def _clock(own: int, *told: int) -> NetworkClock:
     clock = NetworkClock(NOW + own)
     clock.wall_ms(0.0)
     for number, ahead in enumerate(told):
-        clock.told(node(number), NOW + ahead, 0.0)
+        clock.told(node(number), NOW + ahead, 0.0, member=True)
     return clock
 
 
@@ -74,16 +74,16 @@ def test_nothing_passes_the_end_of_time() -> None:
 
 def test_what_a_node_says_later_replaces_what_it_said() -> None:
     clock = _clock(0, HOUR, HOUR)
-    clock.told(node(0), NOW + 1000, 1.0)
+    clock.told(node(0), NOW + 1000, 1.0, member=True)
     assert clock.network_ms(1.0) == NOW + 1000
-    clock.told(node(0), NOW + 2000 + module.SAME_MS // 2, 2.0)
+    clock.told(node(0), NOW + 2000 + module.SAME_MS // 2, 2.0, member=True)
     assert clock.network_ms(2.0) == NOW + 2000, "delays are no news"
 
 
 def test_clocks_are_forgotten() -> None:
     clock = _clock(0, HOUR, HOUR)
     later = module.CLOCK_KEPT_S + 1
-    clock.told(node(9), NOW + int(later * 1000), later)
+    clock.told(node(9), NOW + int(later * 1000), later, member=True)
     assert clock.network_ms(later) == NOW + int(later * 1000)
 
 
@@ -91,3 +91,43 @@ def test_a_flood_of_slow_clocks_does_not_push_out_the_fast_ones() -> None:
     clock = _clock(-2 * HOUR, 0, 0, 0, *[-HOUR] * (3 * MAX_CLOCKS))
     assert len(clock._told) == MAX_CLOCKS
     assert clock.network_ms(0.0) == NOW
+
+
+def test_a_lone_node_is_not_set_back_by_strangers_but_by_members() -> None:
+    clock = _clock(HOUR)
+    for member in (False, True):
+        for number in range(5):
+            clock.told(node(number), NOW, 0.0, member=member)
+        assert clock.network_ms(0.0) == (NOW if member else NOW + HOUR)
+
+
+def test_slow_strangers_move_nothing_among_members_and_fast_ones_do() -> None:
+    clock = _clock(0, 0)
+    for number in range(10, 30):
+        clock.told(node(number), NOW - HOUR, 0.0, member=False)
+    assert clock.network_ms(0.0) == NOW
+    for number in range(30, 33):
+        clock.told(node(number), NOW + HOUR, 0.0, member=False)
+    assert clock.network_ms(0.0) == NOW + HOUR
+    for number in range(30, 33):
+        clock.told(node(number), NOW - HOUR, 0.0, member=False)
+    assert clock.network_ms(0.0) == NOW
+
+
+def test_a_flood_of_fast_strangers_does_not_push_out_the_members() -> None:
+    clock = _clock(0, 0)
+    for number in range(10, 10 + 2 * MAX_CLOCKS):
+        clock.told(node(number), NOW + HOUR, 0.0, member=False)
+    for number in range(10, 10 + 2 * MAX_CLOCKS):
+        clock.told(node(number), NOW - HOUR, 0.0, member=False)
+    assert len(clock._told) == MAX_CLOCKS
+    assert clock.network_ms(0.0) == NOW
+
+
+def test_what_liars_said_is_forgotten_though_the_others_say_nothing_new() -> None:
+    clock = _clock(0, 0)
+    for number in range(10, 13):
+        clock.told(node(number), NOW + HOUR, 0.0, member=False)
+    for minute in range(1, 13):
+        clock.told(node(0), NOW + minute * 60_000, minute * 60.0, member=True)
+    assert clock.network_ms(720.0) == NOW + 720_000

@@ -212,6 +212,7 @@ def test_a_record_that_we_gave_up_for_the_networks_clock_is_not_outranked() -> N
     given_up = first_sequence(1000 + 3_600_000)
     ahead.set_record(record(0), 0.0)
     for number in (1, 2, 3):
+        ahead.receive(node(number), Push((signed(number),)), 0.0)
         ahead.receive(node(number), Ping(1, clock=1000), 0.0)
     assert own_record(ahead).sequence == first_sequence(1000)
     assert any("set the clock" in text for text in texts(ahead))
