@@ -10,6 +10,7 @@ Only below the target: to raise a minimum that is good enough is left to Hosts t
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 MOVES_INTO_GAPS = 16
 MOVES_TO_REINFORCE = 4
 """How many Hosts are named at once, each for another part of what is lacking."""
+MOST_STANDBYS = 63
+"""Hosts named besides, however long those named before them did nothing."""
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -45,6 +48,7 @@ def moves(
     target_replicas: int = DEFAULT_TARGET,
     passed: Collection[NodeId] = (),
     caps: Mapping[NodeId, int] | None = None,
+    standbys: int = 0,
 ) -> tuple[Move, ...]:
     """Who should move where now; empty when all is well or nobody can help.
 
@@ -58,6 +62,8 @@ def moves(
         target_replicas: holders per layer that the network aims at.
         passed: Hosts that were named and did not move; they are left out.
         caps: most layers of a Host, where that is known: our own.
+        standbys: how many more Hosts to name for each part, last in the answer: the next in
+            that order. Their claims settle which of them goes.
     """
     parts = {host.node: host.slice for host in hosts}
     ready = {host.node: host for host in hosts if host.state == "ready"}
@@ -65,27 +71,38 @@ def moves(
     if lowest >= target_replicas:
         return ()
     named: list[Move] = []
+    pictures: list[dict[NodeId, Slice]] = []
     for _ in range(MOVES_INTO_GAPS if lowest == 0 else MOVES_TO_REINFORCE):
-        counts = replicas_per_layer(shape.layers, parts.values())
-        if min(counts) > lowest:
+        found = _helpers(ready, parts, shape, lowest, passed, caps or {}, 1)
+        if not found:
             break
-        spare = _spare(ready, counts, shape.layers, lowest, passed)
-        found = _most_helpful(spare, counts, shape, lowest, caps or {})
-        if found is None:
-            break
-        others = [part for node, part in parts.items() if node != found.node]
-        chosen = plan(
-            found.capacity,
-            shape,
-            others,
-            max_layers=(caps or {}).get(found.node),
-            own=found.node,
-            target_replicas=target_replicas,
-        )
-        parts[found.node] = chosen.slice
-        del ready[found.node]
-        named.append(Move(found.node, chosen, gap=lowest == 0))
+        pictures.append(dict(parts))
+        move = _move(found[0], parts, shape, caps or {}, target_replicas, gap=lowest == 0)
+        parts[move.node] = move.plan.slice
+        del ready[move.node]
+        named.append(move)
+    each = min(standbys, MOST_STANDBYS // max(1, len(pictures)))
+    for picture in pictures if each else ():
+        helpers = _helpers(ready, picture, shape, lowest, passed, caps or {}, len(ready))
+        for host in _together(helpers, ready, shape.layers)[:each]:
+            del ready[host.node]
+            named.append(_move(host, picture, shape, caps or {}, target_replicas, gap=lowest == 0))
     return tuple(named)
+
+
+def _together(
+    helpers: Sequence[HostSummary], ready: Mapping[NodeId, HostSummary], total: int
+) -> list[HostSummary]:
+    """Those that can all go at once: while they claim they do not vouch for each other."""
+    serving = list(replicas_per_layer(total, (host.slice for host in ready.values())))
+    found = []
+    for host in helpers:
+        layers = range(host.slice.start, host.slice.end)
+        if min(serving[layer] for layer in layers) > 1:
+            found.append(host)
+            for layer in layers:
+                serving[layer] -= 1
+    return found
 
 
 def spared(own: NodeId, part: Slice, hosts: Sequence[HostSummary], total: int) -> bool:
@@ -97,12 +114,11 @@ def spared(own: NodeId, part: Slice, hosts: Sequence[HostSummary], total: int) -
 def _spare(
     ready: Mapping[NodeId, HostSummary],
     counts: Sequence[int],
-    total: int,
+    serving: Sequence[int],
     lowest: int,
     passed: Collection[NodeId],
 ) -> Iterator[tuple[int, HostSummary]]:
     """Hosts that can go, each with the fewest holders that a layer of it has."""
-    serving = replicas_per_layer(total, (host.slice for host in ready.values()))
     for host in ready.values():
         start, end = host.slice.start, host.slice.end
         fewest = min(counts[start:end])
@@ -110,22 +126,46 @@ def _spare(
             yield fewest, host
 
 
-def _most_helpful(
-    spare: Iterator[tuple[int, HostSummary]],
-    counts: Sequence[int],
+def _move(
+    host: HostSummary,
+    parts: Mapping[NodeId, Slice],
+    shape: ModelShape,
+    caps: Mapping[NodeId, int],
+    target: int,
+    *,
+    gap: bool,
+) -> Move:
+    """Where `host` goes when the others hold their `parts`."""
+    chosen = plan(
+        host.capacity,
+        shape,
+        [part for node, part in parts.items() if node != host.node],
+        max_layers=caps.get(host.node),
+        own=host.node,
+        target_replicas=target,
+    )
+    return Move(host.node, chosen, gap)
+
+
+def _helpers(
+    ready: Mapping[NodeId, HostSummary],
+    parts: Mapping[NodeId, Slice],
     shape: ModelShape,
     lowest: int,
+    passed: Collection[NodeId],
     caps: Mapping[NodeId, int],
-) -> HostSummary | None:
+    most: int,
+) -> list[HostSummary]:
+    """The `ready` Hosts that can go and help, the best first; none when nothing is so low."""
+    counts = replicas_per_layer(shape.layers, parts.values())
+    if min(counts) > lowest:
+        return []
     wanted = Wanted([count == lowest for count in counts])
-    best: tuple[tuple[int, int, int, int], NodeId] | None = None
-    helper = None
-    for fewest, host in spare:
+    ranked: list[tuple[tuple[int, int, int, int], NodeId]] = []
+    serving = replicas_per_layer(shape.layers, (parts[node] for node in ready))
+    for fewest, host in _spare(ready, counts, serving, lowest, passed):
         ends = reach(host.capacity, shape, caps.get(host.node))
         gain = max((wanted.worth(*fit) for fit in wanted.near(ends)), default=(0, 0))
-        if gain[1] == 0:
-            continue
-        rank = ((-gain[0], -gain[1], -fewest, len(host.slice)), host.node)
-        if best is None or rank < best:
-            best, helper = rank, host
-    return helper
+        if gain[1] > 0:
+            ranked.append(((-gain[0], -gain[1], -fewest, len(host.slice)), host.node))
+    return [ready[node] for _, node in nsmallest(most, ranked)]

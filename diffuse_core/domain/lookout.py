@@ -1,18 +1,19 @@
 """The lookout: when a Host that serves should move, found with patience.
 
 A picture of the network may be stale, and the Host that everybody names may be unable to move:
-so a finding must stand for several looks in a row before it is acted on, and who was named and
-did not claim in time is passed over.
+so a finding must stand for several looks in a row before it is acted on. Who was named and did
+not claim in time is passed over, for longer each time, and then more Hosts are named at once: so
+any number of Hosts that only pretend to be there delay healing by a few minutes at most.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from diffuse_core.domain.healing import moves
+from diffuse_core.domain.healing import MOST_STANDBYS, moves
 from diffuse_core.domain.planner import HostSummary, Plan, bill
 from diffuse_core.domain.rearranging import rearranged
 from diffuse_core.domain.slices import Slice, replicas_per_layer
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.healing import Move
     from diffuse_core.domain.identity import NodeId
-    from diffuse_core.domain.records import HoldState
     from diffuse_core.domain.shapes import ModelShape
 
 SMALL_NETWORK = 4
 DOUBLINGS = 6
+MAX_PASSED_S = 4 * 3600.0
+"""Longest time that a Host is passed over for."""
+MAX_KNOWN = 4096
+"""Hosts that were passed over or are not ready that one remembers."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +75,21 @@ class Finding(msgspec.Struct, frozen=True):
     together: bool = False
 
 
+class _Unready(msgspec.Struct):
+    """Since when a Host was never ready, since when it claims, and when it was last seen."""
+
+    since: float
+    claiming_since: float | None
+    seen: float
+
+
+class _Passed(msgspec.Struct, frozen=True):
+    """Until when a Host is passed over, and for how long that is."""
+
+    until: float
+    pause: float
+
+
 class Lookout:
     """What one Host that serves makes of the pictures it sees, one after the other."""
 
@@ -88,9 +107,11 @@ class Lookout:
         self._caps = {} if max_layers is None else {own: max_layers}
         self._target = target_replicas
         self._pace = pace
-        self._seen: dict[NodeId, tuple[Slice, HoldState, float]] = {}
+        self._unready: dict[NodeId, _Unready] = {}
         self._named: dict[NodeId, float] = {}
-        self._passed: dict[NodeId, float] = {}
+        self._passed: dict[NodeId, _Passed] = {}
+        self._standbys = 0
+        self._more_at = -math.inf
         self._layout: dict[NodeId, Slice] = {}
         self._turns = 0
         self._gap = False
@@ -106,15 +127,35 @@ class Lookout:
             self._rest_from_gaps_until = max(until, self._rest_from_gaps_until)
 
     def fresh(self, others: Sequence[HostSummary], now: float) -> list[HostSummary]:
-        """The Hosts to reckon with: not those that claim or load one slice for far too long."""
-        seen: dict[NodeId, tuple[Slice, HoldState, float]] = {}
+        """The Hosts to reckon with: not those that have long not been ready.
+
+        A claim counts for a short time, and claims and loads together for `load_limit_s`, whatever
+        slice they name; a Host that was not ready by then counts again when it is. One that is
+        away in between is remembered for as long.
+        """
         for one in others:
-            last = self._seen.get(one.node)
-            same = last is not None and last[:2] == (one.slice, one.state)
-            seen[one.node] = last if last and same else (one.slice, one.state, now)
-        self._seen = seen
-        limits = {"claiming": self._pace.claim_limit_s, "loading": self._pace.load_limit_s}
-        return [one for one in others if now - seen[one.node][2] < limits.get(one.state, math.inf)]
+            if one.state == "ready":
+                self._unready.pop(one.node, None)
+                continue
+            last = self._unready.pop(one.node, None)
+            if last is None or now - last.seen > self._pace.load_limit_s:
+                last = _Unready(now, None, now)
+            last.seen = now
+            if one.state != "claiming":
+                last.claiming_since = None
+            elif last.claiming_since is None:
+                last.claiming_since = now
+            self._unready[one.node] = last
+        _bound(self._unready)
+        return [one for one in others if self._counts(one.node, now)]
+
+    def _counts(self, node: NodeId, now: float) -> bool:
+        known = self._unready.get(node)
+        if known is None:
+            return True
+        claims_s = 0.0 if known.claiming_since is None else now - known.claiming_since
+        unready_s = now - known.since
+        return claims_s < self._pace.claim_limit_s and unready_s < self._pace.load_limit_s
 
     def look(
         self,
@@ -134,13 +175,13 @@ class Lookout:
             settle_s: how long news take to reach everybody.
         """
         hosts = [*others, HostSummary(self._own, part, "ready", capacity)]
-        self._passed = {node: until for node, until in self._passed.items() if until > now}
         named = moves(
             hosts,
             self._shape,
             target_replicas=self._target,
-            passed=self._passed.keys() - {self._own},
+            passed=self._passed_over(now),
             caps=self._caps,
+            standbys=self._standbys,
         )
         self._pass_over(named, now, settle_s)
         mine = next((move for move in named if move.node == self._own), None)
@@ -154,7 +195,7 @@ class Lookout:
         held = {one.node: one.slice for one in others}
         for node, part in self._layout.items():
             if node != self._own and held.get(node) != part:
-                self._passed[node] = now + self._pace.passed_s
+                self._pass(node, now)
         self._layout = {}
 
     def _move(self, mine: Move, now: float) -> Finding | None:
@@ -170,11 +211,29 @@ class Lookout:
     def _pass_over(self, named: Sequence[Move], now: float, settle_s: float) -> None:
         """Give each of the named the time that an honest Host needs, and no more."""
         self._named = {move.node: self._named.get(move.node, now) for move in named}
+        if not named:
+            self._standbys = 0
         for move in named:
             looks = (self._pace.patience if move.gap else self._pace.calm) + 2
-            late = now - self._named[move.node] > looks * self._pace.look_s + settle_s
-            if late and move.node != self._own:
-                self._passed[move.node] = now + self._pace.passed_s
+            wait = looks * self._pace.look_s + settle_s
+            if move.node == self._own or now - self._named[move.node] <= wait:
+                continue
+            self._pass(move.node, now)
+            if now >= self._more_at:
+                self._standbys = min(2 * self._standbys + 1, MOST_STANDBYS)
+                self._more_at = now + wait
+
+    def _pass(self, node: NodeId, now: float) -> None:
+        """Pass over a Host; for twice as long as the last time."""
+        last = self._passed.pop(node, None)
+        pause = self._pace.passed_s if last is None else min(2 * last.pause, MAX_PASSED_S)
+        self._passed[node] = _Passed(now + pause, pause)
+        _bound(self._passed)
+
+    def _passed_over(self, now: float) -> set[NodeId]:
+        return {
+            node for node, one in self._passed.items() if one.until > now and node != self._own
+        }
 
     def _rearrange(
         self, hosts: Sequence[HostSummary], capacity: int, now: float
@@ -185,8 +244,9 @@ class Lookout:
         if self._stuck < patience or now < self._rest_from_gaps_until:
             return None
         self._stuck = 0
-        passed = self._passed.keys() - {self._own}
-        self._layout = rearranged(hosts, self._shape, passed=passed, caps=self._caps)
+        self._layout = rearranged(
+            hosts, self._shape, passed=self._passed_over(now), caps=self._caps
+        )
         part = self._layout.get(self._own)
         if part is None:
             return None
@@ -194,3 +254,9 @@ class Lookout:
         return Finding(
             Plan(part, reason, bill(part, self._shape, capacity)), gap=True, together=True
         )
+
+
+def _bound(table: dict[NodeId, Any]) -> None:
+    """Forget the oldest entries of a table that is too large."""
+    while len(table) > MAX_KNOWN:
+        del table[next(iter(table))]
