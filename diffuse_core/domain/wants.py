@@ -1,13 +1,15 @@
 """Wants: records that others announced and we lack, and who of them was asked for each.
 
 A record is asked for at one node at a time, so that it usually arrives once; when no answer comes
-in time, at the next one that announced it. Bounded in all, and in what one node can occupy.
+in time, at the next one that announced it, for a few seconds in all. Bounded in all, and in what
+one node can occupy: less and less when what it announces does not come, and no more than its fair
+share when others want room.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,12 @@ PATIENCE = 3.0
 SMOOTHING = 0.1
 MAX_WANTED = 2048
 MAX_ASKED_OF_ONE = 512
+"""Of who answers; it halves each time that something does not come, and grows by each answer."""
+MIN_ASKED_OF_ONE = 8
 MAX_ANNOUNCERS = 4
+LIFETIME_S = 5.0
+"""After which a record is given up, whoever else announced it."""
+MAX_DOUBTED = 4096
 
 
 @dataclass(slots=True)
@@ -30,6 +37,8 @@ class _Wanted:
     asked: NodeId
     at: float
     until: float
+    end: float
+    answered: bool = False
     others: deque[NodeId] = field(default_factory=lambda: deque(maxlen=MAX_ANNOUNCERS))
 
 
@@ -38,7 +47,8 @@ class Wants:
 
     def __init__(self) -> None:
         self._wanted: dict[NodeId, _Wanted] = {}
-        self._asked: Counter[NodeId] = Counter()
+        self._asked: dict[NodeId, dict[NodeId, None]] = {}
+        self._trust: dict[NodeId, int] = {}
         self._usual = PATIENCE_S[1] / PATIENCE
 
     def __len__(self) -> int:
@@ -52,9 +62,9 @@ class Wants:
                 wanted.others.append(by)
             wanted.sequence = max(wanted.sequence, sequence)
             return False
-        if len(self._wanted) >= MAX_WANTED or self._asked[by] >= MAX_ASKED_OF_ONE:
+        if not self._has_room(by):
             return False
-        self._ask(node, _Wanted(sequence, by, now, now + self.patience))
+        self._ask(node, _Wanted(sequence, by, now, now + self.patience, now + LIFETIME_S))
         return True
 
     @property
@@ -69,6 +79,8 @@ class Wants:
             return
         if wanted.asked == sender:
             self._usual += SMOOTHING * (now - wanted.at - self._usual)
+            self._trust_more(sender)
+            wanted.answered = True
         if sequence >= wanted.sequence:
             self._drop(node)
 
@@ -79,25 +91,61 @@ class Wants:
     def overdue(self, now: float) -> dict[NodeId, list[NodeId]]:
         """Whom to ask now for what, instead of those that did not answer; by whom to ask."""
         asks: dict[NodeId, list[NodeId]] = {}
+        silent: dict[NodeId, None] = {}
         while self._wanted:
             node, wanted = next(iter(self._wanted.items()))
             if now < wanted.until:
                 break
             self._drop(node)
-            if wanted.others:
-                wanted.asked = wanted.others.popleft()
+            if not wanted.answered:
+                # Who sent what it has is not to blame for a later one that others made up.
+                silent[wanted.asked] = None
+            if wanted.others and now < wanted.end:
+                wanted.asked, wanted.answered = wanted.others.popleft(), False
                 wanted.at, wanted.until = now, now + self.patience
                 self._ask(node, wanted)
                 asks.setdefault(wanted.asked, []).append(node)
+        for node in silent:
+            self._trust_less(node)
         return asks
+
+    def _has_room(self, by: NodeId) -> bool:
+        """Whether `by` may be asked for one more; in a full table somebody makes room for it.
+
+        Who has less than a fair share takes the place of the latest of who has most.
+        """
+        count = len(self._asked.get(by, ()))
+        if count >= min(MAX_ASKED_OF_ONE, self._trust.get(by, MAX_ASKED_OF_ONE)):
+            return False
+        if len(self._wanted) < MAX_WANTED:
+            return True
+        if count + 1 >= MAX_WANTED // len(self._asked):
+            return False
+        most = max(self._asked.values(), key=len)
+        self._drop(next(reversed(most)))
+        return True
+
+    def _trust_more(self, node: NodeId) -> None:
+        trust = self._trust.get(node, MAX_ASKED_OF_ONE) + 1
+        if trust < MAX_ASKED_OF_ONE:
+            self._trust[node] = trust
+        else:
+            self._trust.pop(node, None)
+
+    def _trust_less(self, node: NodeId) -> None:
+        trust = self._trust.pop(node, MAX_ASKED_OF_ONE)
+        self._trust[node] = max(MIN_ASKED_OF_ONE, trust // 2)
+        if len(self._trust) > MAX_DOUBTED:
+            del self._trust[next(iter(self._trust))]
 
     def _ask(self, node: NodeId, wanted: _Wanted) -> None:
         """Patience changes slowly, so the dict is nearly in order of the deadlines."""
         self._wanted[node] = wanted
-        self._asked[wanted.asked] += 1
+        self._asked.setdefault(wanted.asked, {})[node] = None
 
     def _drop(self, node: NodeId) -> None:
         wanted = self._wanted.pop(node)
-        self._asked[wanted.asked] -= 1
-        if not self._asked[wanted.asked]:
+        asked = self._asked[wanted.asked]
+        del asked[node]
+        if not asked:
             del self._asked[wanted.asked]
