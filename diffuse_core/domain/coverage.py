@@ -87,6 +87,15 @@ def coming(members: Iterable[Member], model: ModelRef) -> tuple[Coming, ...]:
     return tuple(Coming(part, state, hosts) for (part, state), hosts in sorted(counts.items()))
 
 
+def by_model(members: Iterable[Member]) -> dict[ModelRef, list[Member]]:
+    """The members of every model that some member holds or will hold, in the order given."""
+    found: dict[ModelRef, list[Member]] = {}
+    for member in members:
+        if member.record.holding is not None:
+            found.setdefault(member.record.holding.model, []).append(member)
+    return found
+
+
 def models(members: Iterable[Member]) -> tuple[ModelRef, ...]:
     """Every model that some member holds or will hold, by id, then fingerprint."""
     found = {member.record.holding.model: None for member in members if member.record.holding}

@@ -7,28 +7,34 @@ the choice is between models. What a Host could not mend does not count as a nee
 from __future__ import annotations
 
 import hashlib
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from diffuse_core.domain.coverage import COMMITTED, READY, cover, held_slices, holders, models
+from diffuse_core.domain.coverage import COMMITTED, READY, by_model, cover, held_slices, holders
 from diffuse_core.domain.forecast import Change, change
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.outlook import became_text
 from diffuse_core.domain.planner import DEFAULT_TARGET, Plan, plan
 from diffuse_core.domain.records import ModelRef
+from diffuse_core.domain.selection import fetch_name
 from diffuse_core.domain.shapes import Contract
 from diffuse_core.domain.standing import counted
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from diffuse_core.domain.members import Member
 
 Effect = Literal["fills", "reinforces", "adds", "none"]
 EFFECTS: tuple[Effect, ...] = ("fills", "reinforces", "adds", "none")
 """What a Host would do for a model, the most needed first."""
+MAX_MODELS = 512
+"""Models that are reckoned with, those with the most Hosts; records may name any number."""
+BUSY_SESSIONS = 4
+"""Sessions from which a Host counts as busy: what it says of itself counts no further."""
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +66,16 @@ def needs(members: Sequence[Member], means: Means) -> tuple[Need, ...]:
 
     What other Hosts claim or load counts as held, what this Host holds does not. The order:
     what this Host would do (fill a gap, reinforce, add redundancy, nothing); fewest holders of
-    the weakest range relative to the target; whether that range is mended as a whole; sessions;
-    how little is missing then; and last a hash of Host and model, so that Hosts that see the same
-    picture spread over equal models.
+    the weakest range relative to the target; whether that range is mended as a whole; how many
+    Hosts it has, busy ones for half as much again; how little is missing then; and last a hash of
+    Host and model, so that Hosts that see the same picture spread over equal models. Of a great
+    many models only those with the most live Hosts are there.
     """
-    others = _without(members, means.own)
-    found = [_need(model, others, means) for model in models(others)]
-    return tuple(sorted(found, key=lambda need: _rank(need, means)))
+    ranked = []
+    for model, group in _foremost(by_model(_without(members, means.own))):
+        need = _need(model, group, means)
+        ranked.append((_rank(need, _demand(group), means), need))
+    return tuple(need for _, need in sorted(ranked, key=lambda one: one[0]))
 
 
 def robust_without(members: Sequence[Member], means: Means, model: ModelRef) -> bool:
@@ -85,13 +94,16 @@ def elsewhere(
     """The need of another model for which this Host should leave `current`; None: stay.
 
     That is when `current` stays Robust without it, and another model has a gap that this Host
-    closes so far that it is served. Models in `passed` are none for this Host. Ask again a few
+    closes so far that it is served. Models in `passed`, and those that nobody can get by their
+    name, are none for this Host. Ask again a few
     times before moving: others may see the same, and what one of them claims is no gap any more.
     """
     if not robust_without(members, means, current):
         return None
     for need in needs(members, means):
         if need.effect != "fills" or need.model == current or need.model in passed:
+            continue
+        if fetch_name(need.model.id) is None:
             continue
         if need.change is not None and not need.change.missing:
             return need
@@ -100,6 +112,33 @@ def elsewhere(
 
 def _without(members: Sequence[Member], own: NodeId) -> list[Member]:
     return [member for member in members if member.record.node != own]
+
+
+def _foremost(
+    groups: Mapping[ModelRef, Sequence[Member]],
+) -> Iterable[tuple[ModelRef, Sequence[Member]]]:
+    """The models to reckon with, and the members of each."""
+    if len(groups) <= MAX_MODELS:
+        return groups.items()
+
+    def rank(one: tuple[ModelRef, Sequence[Member]]) -> tuple[int, str, str, str]:
+        model, group = one
+        live = sum(member.live for member in group)
+        return -live, model.fingerprint, model.id, repr(model.shape)
+
+    return nsmallest(MAX_MODELS, groups.items(), key=rank)
+
+
+def _demand(group: Sequence[Member]) -> float:
+    """How much a model is in use: its live Hosts, each busy one for up to half as much again.
+
+    Sessions are what a Host says of itself, so they never outweigh another Host.
+    """
+    return sum(
+        1 + min(member.record.load.sessions, BUSY_SESSIONS) / BUSY_SESSIONS / 2
+        for member in group
+        if member.live
+    )
 
 
 def _need(model: ModelRef, members: Sequence[Member], means: Means) -> Need:
@@ -152,7 +191,7 @@ def _sessions(members: Sequence[Member], model: ModelRef) -> float:
     )
 
 
-def _rank(need: Need, means: Means) -> tuple[object, ...]:
+def _rank(need: Need, demand: float, means: Means) -> tuple[object, ...]:
     model, what = need.model, need.change
     spread = hashlib.sha256(means.own + f"{model.fingerprint}/{model.id}".encode()).digest()
     tie = (spread, model.id, repr(model.shape))
@@ -162,7 +201,7 @@ def _rank(need: Need, means: Means) -> tuple[object, ...]:
         EFFECTS.index(need.effect),
         what.min_before,
         what.min_after == what.min_before,
-        -need.sessions,
+        -demand,
         sum(map(len, what.missing)) / model.shape.layers,
         *tie,
     )

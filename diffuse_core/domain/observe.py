@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.coverage import (
     COMMITTED,
+    by_model,
     coming,
     cover,
     held_slices,
@@ -41,6 +42,7 @@ def network_view(
         wall: Unix time in seconds, for the view's date.
         target_replicas: holders per layer from which a model is Robust.
     """
+    groups = by_model(members)
     return NetworkView(
         taken_at=wall,
         me=None if own is None else node_text(own),
@@ -48,7 +50,7 @@ def network_view(
             _node_view(member, own, now)
             for member in sorted(members, key=lambda member: member.record.node)
         ),
-        models=tuple(_model_view(ref, members, target_replicas) for ref in models(members)),
+        models=tuple(_model_view(ref, groups[ref], target_replicas) for ref in models(members)),
     )
 
 
@@ -107,6 +109,7 @@ def _node_view(member: Member, own: NodeId | None, now: float) -> NodeView:
 
 
 def _model_view(ref: ModelRef, members: Sequence[Member], target: int) -> ModelView:
+    """What is to be told of a model; `members` are its own."""
     coverage = cover(ref.shape.layers, held_slices(members, ref), target)
     return ModelView(
         id=ref.id,

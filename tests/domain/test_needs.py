@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from time import process_time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,7 +11,7 @@ from domain_samples import MODEL, SMOL, member, node, ordered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffuse_core.domain.needs import Means, Need, elsewhere, needs
+from diffuse_core.domain.needs import MAX_MODELS, Means, Need, elsewhere, needs
 from diffuse_core.domain.records import Load, ModelRef
 from diffuse_core.domain.slices import replicas_per_layer
 
@@ -77,6 +78,25 @@ def test_more_demanded_models_come_first() -> None:
         found = needs(members, _means(400, number))
         assert _names(found) == ["b", "a"]
         assert found[0].reason.endswith(", 3 sessions")
+
+
+def test_what_a_host_says_of_its_sessions_never_outweighs_another_host() -> None:
+    liar = _busy(member(1, 0, 20, model=A), 2**31)
+    members = [liar, member(2, 0, 20, model=B), member(3, 0, 20, model=B)]
+    for number in range(20, 30):
+        assert _names(needs(members, _means(number=number))) == ["b", "a"]
+
+
+def test_of_a_great_many_models_those_with_the_most_hosts_are_reckoned_with() -> None:
+    liars = [member(number, 0, 20, model=_model(f"m{number}")) for number in range(10, 1500)]
+    members = [*liars, member(1, 0, 20, model=B), member(2, 0, 20, model=B)]
+    needs(members, _means())
+    began = process_time()
+    found = needs(members, _means())
+    assert process_time() - began < 0.5
+    assert len(found) == MAX_MODELS
+    assert _names(found)[0] == "b"
+    assert found == needs(members[::-1], _means())
 
 
 def test_hosts_that_see_the_same_picture_spread_over_equal_models() -> None:
@@ -188,6 +208,11 @@ def test_a_host_stays_when_nothing_is_won_elsewhere() -> None:
     assert need is not None
     # Unless that model was tried and could not be had.
     assert elsewhere([*here, far], _means(400, number=9), A, {need.model}) is None
+
+
+def test_nobody_leaves_for_a_model_that_cannot_be_got_by_its_name() -> None:
+    gap = member(4, 0, 20, model=_model("/files/b"))
+    assert elsewhere([*_robust_without_me(), gap], _means(number=9), A) is None
 
 
 def test_ids_that_are_no_keys_do_as_well() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from time import process_time
+
+import msgspec
 import pytest
 from domain_samples import MODEL, member, node, record, signed
 
@@ -77,3 +80,19 @@ def test_an_observer_builds_members_from_a_pull() -> None:
     assert members[node(1)].heard_at == 7.0
     assert members[node(2)].live
     assert not members[node(3)].live
+
+
+def test_the_view_of_many_models_takes_time_in_proportion() -> None:
+    members = [
+        member(n, 0, 20, model=msgspec.structs.replace(MODEL, id=f"m{n}")) for n in range(1, 2001)
+    ]
+
+    def seconds(count: int) -> float:
+        began = process_time()
+        view = network_view(members[:count], None, 0.0, 0.0, 2)
+        taken = process_time() - began
+        assert [model.hosts for model in view.models] == [1] * count
+        return taken
+
+    few = min(seconds(250) for _ in range(3))
+    assert min(seconds(2000) for _ in range(2)) < 24 * few
