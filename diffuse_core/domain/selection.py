@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 DEMO_ALIAS = "demo"
 DEMO_MODEL_ID = "smollm2-135m-instruct"
-_FETCHED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?")
+_PIECE = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
+_HUB_NAME = re.compile(rf"{_PIECE}(?:/{_PIECE})?")
+_FILES = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json", ".git")
+_WORDS = ("auto", DEMO_ALIAS)
+"""Words that mean something else where a model is named."""
 
 
 def network_id(name: str) -> str:
@@ -24,13 +28,16 @@ def network_id(name: str) -> str:
 def fetch_name(model_id: str) -> str | None:
     """What anybody may get the model of that id under: the hub's name, or the demo's alias.
 
-    None for an id that can only be that of files on its Host's disk. Whether there is such a
-    model, and whether it is the same, is for opening it to find out.
+    None for an id that can only be that of files on its Host's disk, or that would mean
+    something else here. Whether there is such a model, and whether it is the same, is for opening
+    it to find out.
     """
     if model_id == DEMO_MODEL_ID:
         return DEMO_ALIAS
-    fetched = _FETCHED.fullmatch(model_id) is not None and ".." not in model_id
-    return model_id if fetched else None
+    low = model_id.lower()
+    if low in _WORDS or low.endswith(_FILES) or ".." in model_id or "--" in model_id:
+        return None
+    return model_id if _HUB_NAME.fullmatch(model_id) is not None else None
 
 
 def find_model(view: NetworkView, name: str) -> ModelView:

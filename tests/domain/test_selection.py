@@ -26,6 +26,15 @@ from diffuse_core.errors import ModelIncomplete, ModelUnknown
         ("org/name@v1", None),
         ("org/name\n", None),
         ("", None),
+        ("x.gguf", None),
+        ("org/X.GGUF", None),
+        ("org/model.safetensors", None),
+        ("auto", None),
+        ("demo", None),
+        ("org/a--b", None),
+        ("org/a.", None),
+        ("org-/a", None),
+        ("o" * 97, None),
     ],
 )
 def test_names_that_anybody_can_use(model_id: str, name: str | None) -> None:
