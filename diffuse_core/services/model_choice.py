@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.bundle import bundle_digest
-from diffuse_core.domain.needs import Means, Need, needs
+from diffuse_core.domain.needs import EFFECTS, Means, Need, needs
 from diffuse_core.domain.records import ModelRef, fingerprint
-from diffuse_core.domain.selection import fetch_name
+from diffuse_core.domain.selection import DEMO_ALIAS, fetch_name
 from diffuse_core.errors import ModelUnknown
 from diffuse_core.services.devices import can_compute
 
@@ -40,8 +41,10 @@ SPREAD_S = 2.0
 """Hosts that choose at once begin up to so far apart, so that later ones see earlier claims."""
 RETRY_S = (15.0, 600.0)
 """A model that could not be got is tried again after so long; twice as long each time."""
-MAX_FAILED = 256
-"""Models remembered as not to be got; hostile records may name any number."""
+MAX_FAILED = 4096
+"""Models remembered as not to be got, more than are ever reckoned with at once."""
+MAX_TOLD = 32
+"""Models told of as not to be got: hostile records may name any number."""
 
 
 def choose_contract(source: ModelSource, known: tuple[ModelRef, ...], device: Device) -> Contract:
@@ -99,6 +102,7 @@ class ModelSearch:
         self._enter = enter
         self._failed: dict[ModelRef, _Failure] = {}
         self._told: str | None = None
+        self._skipped: set[ModelRef] = set()
 
     async def find(self) -> tuple[WeightSource, ModelRef]:
         """Wait until some model of the network can be held, and open it.
@@ -109,7 +113,7 @@ class ModelSearch:
         await asyncio.sleep(SPREAD_S * int.from_bytes(self._means.own[:4]) / 2**32)
         while True:
             found = needs(self._node.members(), self._means)
-            ready = [need for need in found if need.plan is not None and self._may_try(need.model)]
+            ready = self._ready(found)
             if not ready:
                 self._wait_for(found)
                 await asyncio.sleep(LOOK_S)
@@ -120,32 +124,64 @@ class ModelSearch:
             if opened is None:
                 await asyncio.sleep(LOOK_S)
             # While files were read another Host may have claimed the layers that were lacking.
-            elif self._still_first(model):
+            elif self._still_needed(ready[0]):
                 self._node.note("info", f"chose {model.id} in {model.contract}: {ready[0].reason}")
                 return opened, model
+
+    def _ready(self, found: Sequence[Need]) -> list[Need]:
+        """Those that can be tried now: first the ones that never failed, then by their pauses."""
+        for need in found:
+            if need.plan is not None and fetch_name(need.model.id) is None:
+                self._skip(
+                    need.model,
+                    "its name is none of the hub, so only hosts that have its files can hold it",
+                )
+        ready = [
+            need
+            for need in found
+            if need.plan is not None
+            and fetch_name(need.model.id) is not None
+            and self._may_try(need.model)
+        ]
+        return sorted(ready, key=self._pause)
+
+    def _pause(self, need: Need) -> float:
+        failure = self._failed.get(need.model)
+        return 0.0 if failure is None else failure.pause
 
     def _may_try(self, model: ModelRef) -> bool:
         failure = self._failed.get(model)
         return failure is None or self._node.clock.monotonic() >= failure.until
 
-    def _still_first(self, model: ModelRef) -> bool:
-        now = needs(self._node.members(), self._means)
-        best = next((need for need in now if need.plan and self._may_try(need.model)), None)
-        return best is not None and best.model == model
+    def _still_needed(self, chosen: Need) -> bool:
+        """Whether the model is needed as it was; models that came meanwhile do not matter."""
+        now = self._ready(needs(self._node.members(), self._means))
+        again = next((need for need in now if need.model == chosen.model), None)
+        if again is None:
+            return False
+        return now[0] is again or EFFECTS.index(again.effect) <= EFFECTS.index(chosen.effect)
 
     @property
     def passed(self) -> frozenset[ModelRef]:
         """Models that could not be had a short while ago."""
         return frozenset(model for model in self._failed if not self._may_try(model))
 
+    @property
+    def failed(self) -> frozenset[ModelRef]:
+        """Models that could not be had, whether or not they may be tried again."""
+        return frozenset(self._failed)
+
     async def open(self, model: ModelRef, tell: Progress) -> WeightSource | None:
         """The model's files, when they can be got and are what the network has."""
         name = fetch_name(model.id)
         if name is None:
-            text = "its name is none of the hub, so only hosts that have its files can hold it"
-            self._give_up(model, text)
+            self._give_up(model, "its name is none of the hub")
             return None
         self._told = None
+        if name != DEMO_ALIAS and await asyncio.to_thread(_is_path, name):
+            # Others choose the names: they must not choose among the files of this machine.
+            self._give_up(model, f"{name} is a path here, and files of this machine need --model")
+            return None
         try:
             source = await asyncio.to_thread(self._store.open, name, tell)
             here = await asyncio.to_thread(reference, source, model.contract)
@@ -165,8 +201,14 @@ class ModelSearch:
         if len(self._failed) >= MAX_FAILED:
             self._failed.pop(next(iter(self._failed)))
         self._failed[model] = _Failure(self._node.clock.monotonic() + pause, pause)
-        if before is None:
-            self._node.note("warning", f"skips {model.id} in {model.contract}: {why}")
+        self._skip(model, why)
+
+    def _skip(self, model: ModelRef, why: str) -> None:
+        """Tell once that a model is left alone."""
+        if model in self._skipped or len(self._skipped) >= MAX_TOLD:
+            return
+        self._skipped.add(model)
+        self._node.note("warning", f"skips {model.id} in {model.contract}: {why}")
 
     def _wait_for(self, found: tuple[Need, ...]) -> None:
         """Tell once what is waited for."""
@@ -175,6 +217,11 @@ class ModelSearch:
             self._told = text
             self._enter(text)
             self._node.note("info", text)
+
+
+def _is_path(name: str) -> bool:
+    path = Path(name)
+    return path.exists() or path.is_symlink()
 
 
 def lack_text(found: Sequence[Need]) -> str:

@@ -81,7 +81,10 @@ class ModelWatch:
         if held is None or held.model != current or held.state != "ready":
             return None
         members = self._node.members()
-        return elsewhere(members, self._means, current, self._search.passed)
+        # What failed comes after all that was not tried, so it cannot keep others waiting.
+        return elsewhere(members, self._means, current, self._search.failed) or elsewhere(
+            members, self._means, current, self._search.passed
+        )
 
     def _share(self, model: ModelRef) -> float:
         """This Host's part of the spread, 0..1: another for every Host and model."""
