@@ -2,7 +2,8 @@
 
 Small tables are compared by digests, larger ones first by summaries: who gets one that differs
 from its own answers with a digest of those buckets only, and then each asks for what it lacks.
-All answers are bounded per node and time, so that nobody makes us send much by asking often.
+All answers are bounded per node and time, so that nobody makes us send much by asking often. Who
+only looks, and asks too often or while too many do, is told so at once.
 """
 
 from __future__ import annotations
@@ -13,8 +14,16 @@ from diffuse_core.domain.allowances import Allowance, Allowances
 from diffuse_core.domain.buckets import different
 from diffuse_core.domain.directory import MAX_NODES
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.messages import MAX_WANT, Pull, Push, Summary, Want
-from diffuse_core.domain.reconcile import pushes
+from diffuse_core.domain.messages import (
+    MAX_WANT,
+    GossipMessage,
+    NotAllowed,
+    Pull,
+    Push,
+    Summary,
+    Want,
+)
+from diffuse_core.domain.reconcile import RUMOUR_BYTES, pushes, weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,8 +39,13 @@ SYNCS = (8, 1.0)
 """Digests that one member may ask of us: at once, and per second."""
 SERVED = (2 * MAX_NODES, 64.0)
 """Records that one node may ask of us, likewise."""
-SHOWN = (4 * MAX_NODES, float(MAX_NODES))
-"""Records for all together that are no members, likewise."""
+LOOKS = (8, 0.4)
+"""Looks at all we know that one who is no member may have, likewise."""
+SHOWN = (96 * 2**20, 4.0 * 2**20)
+"""Bytes for all of those together, likewise. Far more than the looks of one, but ids are free."""
+BUSY = NotAllowed("busy: too many ask what this node knows; ask again in a few seconds")
+
+Outgoing = GossipMessage | NotAllowed
 
 
 class Exchange:
@@ -43,6 +57,7 @@ class Exchange:
         self._pulls: dict[NodeId, Pull] = {}
         self._syncs = Allowances(*SYNCS)
         self._served = Allowances(*SERVED)
+        self._looks = Allowances(*LOOKS)
         self._shown = Allowance(*SHOWN)
 
     def compare(self, now: float, *, member: bool) -> Pull | Summary:
@@ -65,10 +80,10 @@ class Exchange:
         digest = self._roster.digest(buckets)
         return Pull(digest, clock=self._clock.wall_ms(now), buckets=buckets)
 
-    def on_pull(self, sender: NodeId, message: Pull, now: float) -> Pull | None:
+    def on_pull(self, sender: NodeId, message: Pull, now: float) -> Pull | NotAllowed | None:
         """Note a Pull, to be answered by `drain`; and what to pull in return."""
         if sender not in self._pulls and len(self._pulls) >= MAX_ANSWERS:
-            return None
+            return BUSY if _looks(message) else None
         if self._roster.is_member(sender) and not self._syncs.spend(sender, 1.0, now):
             return None
         self._pulls[sender] = message
@@ -89,23 +104,30 @@ class Exchange:
         """Push `records` to `node`, unless it had more than its share lately."""
         return pushes(records) if self._served.spend(node, len(records), now) else ()
 
-    def drain(self, now: float) -> Iterator[tuple[NodeId, Push]]:
+    def drain(self, now: float) -> Iterator[tuple[NodeId, Push | NotAllowed]]:
         """The answers to all Pulls since the last call."""
         pulls, self._pulls = self._pulls, {}
         for node, pull in pulls.items():
-            for push in self._answer(node, pull, now):
-                yield node, push
+            for answer in self._answer(node, pull, now):
+                yield node, answer
 
-    def _answer(self, node: NodeId, pull: Pull, now: float) -> Iterable[Push]:
+    def _answer(self, node: NodeId, pull: Pull, now: float) -> Iterable[Push | NotAllowed]:
         """Records, or for a Pull of some buckets announcements, which cost little."""
-        found = self._roster.answer(node, pull, now)
-        records = [signed for _, signed in found]
-        rumours = tuple(rumour for rumour, _ in found)
         if not self._roster.is_member(node):
-            return pushes(records, rumours) if self._shown.spend(len(found), now) else ()
+            return self._show(node, pull, now)
+        found = self._roster.answer(node, pull, now)
         if pull.buckets:
-            return (Push(rumours=rumours),)
-        return self.serve(node, records, now)
+            return (Push(rumours=tuple(rumour for rumour, _ in found)),)
+        return self.serve(node, [signed for _, signed in found], now)
+
+    def _show(self, node: NodeId, pull: Pull, now: float) -> Iterable[Push | NotAllowed]:
+        """All that is shown to `node`, which is no member, or that we are busy."""
+        if self._looks.spend(node, 1.0, now):
+            found = self._roster.answer(node, pull, now)
+            size = sum(weight(signed) + RUMOUR_BYTES for _, signed in found)
+            if self._shown.spend(size, now):
+                return pushes([one for _, one in found], tuple(rumour for rumour, _ in found))
+        return (BUSY,) if _looks(pull) else ()
 
     def _holds(self, node: NodeId) -> bool:
         return self._roster.held(node) >= 0
@@ -115,3 +137,8 @@ def asks(nodes: Sequence[NodeId]) -> Iterator[Want]:
     """Wants for the records of `nodes`."""
     for at in range(0, len(nodes), MAX_WANT):
         yield Want(tuple(nodes[at : at + MAX_WANT]))
+
+
+def _looks(pull: Pull) -> bool:
+    """Whether it comes of somebody who only looks: nodes tell their clock."""
+    return not pull.clock

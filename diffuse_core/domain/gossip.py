@@ -22,7 +22,7 @@ import msgspec
 from diffuse_core.domain.announcing import Announcer
 from diffuse_core.domain.clocks import NetworkClock
 from diffuse_core.domain.directory import MAX_NODES
-from diffuse_core.domain.exchange import Exchange, asks
+from diffuse_core.domain.exchange import Exchange, Outgoing, asks
 from diffuse_core.domain.hearing import Hearing
 from diffuse_core.domain.identity import Identity, NodeId
 from diffuse_core.domain.messages import (
@@ -93,7 +93,7 @@ class Gossip:
         self._wants = Wants()
         self._rechecks = Rechecks(rng)
         self._hearing = Hearing(self._own, self._roster, self._wants, self._rechecks)
-        self._outbox: list[tuple[NodeId, GossipMessage]] = []
+        self._outbox: list[tuple[NodeId, Outgoing]] = []
         self._events: deque[tuple[EventLevel, str]] = deque(maxlen=MAX_EVENTS)
         self._contact: NodeId | None = None
         self._joining = False
@@ -239,7 +239,7 @@ class Gossip:
             self._expire_at,
         )
 
-    def drain(self) -> list[tuple[NodeId, GossipMessage]]:
+    def drain(self) -> list[tuple[NodeId, Outgoing]]:
         """Take the messages to send, in order per receiver."""
         self._outbox.extend(self._exchange.drain(self._now))
         outbox, self._outbox = self._outbox, []
@@ -388,11 +388,11 @@ class Gossip:
         else:
             self._detector.relay(sender, message.nonce, target, now)
 
-    def _reply(self, to: NodeId, *messages: GossipMessage | None) -> None:
+    def _reply(self, to: NodeId, *messages: Outgoing | None) -> None:
         for message in messages:
             if message is not None:
                 self._send(to, message)
 
-    def _send(self, to: NodeId, message: GossipMessage) -> None:
+    def _send(self, to: NodeId, message: Outgoing) -> None:
         if len(self._outbox) < MAX_OUTBOX:
             self._outbox.append((to, message))

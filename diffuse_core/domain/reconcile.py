@@ -66,17 +66,22 @@ def observed(
     ]
 
 
+def weight(signed: SignedRecord) -> int:
+    """About the bytes that a record takes in a message."""
+    return len(signed.payload) + RECORD_OVERHEAD
+
+
 def pushes(records: Iterable[SignedRecord], rumours: Sequence[Rumour] = ()) -> Iterator[Push]:
     """Cut into Pushes of bounded size; the rumours come with the last."""
     chunk: list[SignedRecord] = []
     size = 0
     for signed in records:
-        weight = len(signed.payload) + RECORD_OVERHEAD
-        if len(chunk) == MAX_PUSH or size + weight > MAX_PUSH_BYTES:
+        more = weight(signed)
+        if len(chunk) == MAX_PUSH or size + more > MAX_PUSH_BYTES:
             yield Push(records=tuple(chunk), last=False)
             chunk, size = [], 0
         chunk.append(signed)
-        size += weight
+        size += more
     if chunk and size + RUMOUR_BYTES * len(rumours) > MAX_PUSH_BYTES:
         yield Push(records=tuple(chunk), last=False)
         chunk = []

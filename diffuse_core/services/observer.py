@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.allow_list import without_strangers
+from diffuse_core.domain.exchange import BUSY
 from diffuse_core.domain.identity import short_text
 from diffuse_core.domain.messages import NotAllowed, Pull, Push, Rumour
 from diffuse_core.domain.observe import members_from_push, network_view
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 PULL_TIMEOUT_S = 10.0
 MAX_RECORDS = 4096
 MAX_PROBLEMS = 4
+BUSY_PAUSE_S = 3.0
+"""Before those are asked again that were too busy to answer; once."""
 
 
 class Observer:
@@ -58,13 +61,14 @@ class Observer:
         self._asked: Link | None = None
         self._over = asyncio.Event()
         self._whole = False
+        self._busy = False
         self._refusal = ""
         self.links.handle(Push, self._on_push)
         self.links.handle(NotAllowed, self._on_not_allowed)
         self.links.on_ended(self._on_ended)
 
     async def look(self, bootstrap: Sequence[str | Place]) -> None:
-        """Pull from the first of `bootstrap` that answers.
+        """Pull from the first of `bootstrap` that answers; if it is too busy now, once more.
 
         Raises:
             Unreachable: none of them did; the message tells why for each.
@@ -72,12 +76,20 @@ class Observer:
         """
         places = [Place(place) if isinstance(place, str) else place for place in bootstrap]
         problems: list[str] = []
+        busy: list[Link] = []
         async with aclosing(dial_any(self.links, places, problems)) as links:
             async for link in links:
                 problem = await self._pull(link)
                 if problem is None:
                     return
                 problems.append(problem)
+                if self._busy:
+                    busy.append(link)
+        if busy:
+            await asyncio.sleep(BUSY_PAUSE_S)
+        for link in busy:
+            if await self._pull(link) is None:
+                return
         if self._refusal:
             raise Refused(self._refusal, "owner")
         if len(problems) > MAX_PROBLEMS:
@@ -90,7 +102,7 @@ class Observer:
     async def _pull(self, link: Link) -> str | None:
         """Take over what a node knows; what went wrong, if something did."""
         self._records, self._rumours = [], []
-        self._asked, self._whole = link, False
+        self._asked, self._whole, self._busy = link, False, False
         self._over.clear()
         where = link.remote_address
         try:
@@ -101,6 +113,8 @@ class Observer:
             return str(error)
         except TimeoutError:
             return f"{where} did not tell what it knows in {PULL_TIMEOUT_S:.0f} s"
+        if self._busy:
+            return f"{where} is too busy to tell what it knows; ask again in a few seconds"
         if not self._whole:
             return f"{where} hung up before it told what it knows"
         members = members_from_push(self._records, self._rumours, self.clock.monotonic())
@@ -122,7 +136,12 @@ class Observer:
             self._whole = True
             self._over.set()
 
-    async def _on_not_allowed(self, link: Link, _: NotAllowed, _body: memoryview) -> None:
+    async def _on_not_allowed(self, link: Link, message: NotAllowed, _body: memoryview) -> None:
+        if message == BUSY:
+            if link is self._asked:
+                self._busy = True
+                self._over.set()
+            return
         self._refusal = (
             f"node {short_text(link.remote)} at {link.remote_address} talks to the nodes on its "
             "allow list only"
