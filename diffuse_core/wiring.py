@@ -32,6 +32,7 @@ from diffuse_core.services.compute import ComputeThread
 from diffuse_core.services.devices import check_computed, choose_device, default_capacity
 from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
+from diffuse_core.services.model_choice import AUTO
 from diffuse_core.services.node import Node
 from diffuse_core.services.verification import sample_prompts
 from diffuse_core.settings import (
@@ -51,10 +52,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diffuse_core.adapters.models.hub_name import HubName
+    from diffuse_core.adapters.models.store import FileModelStore
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.records import Role
     from diffuse_core.domain.shapes import Contract
-    from diffuse_core.model_ports import DeviceKind, Executor, ModelStore, Progress, WeightSource
+    from diffuse_core.model_ports import DeviceKind, Executor, Progress, WeightSource
     from diffuse_core.ports import Tokenizer
     from diffuse_core.services.devices import Device
     from diffuse_core.services.observer import Observer
@@ -166,7 +168,7 @@ def _warm(device: Device) -> None:
     set_threads(device.threads)
 
 
-def model_store() -> ModelStore:
+def model_store() -> FileModelStore:
     """Where models named by path, by hub id or `demo` are opened."""
     from diffuse_core.adapters.models.store import FileModelStore
 
@@ -226,6 +228,8 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
             what is to be computed on is not there.
         ModelUnknown, ModelUnusable: the model to host cannot be read.
     """
+    if options.host is not None and options.host.model != AUTO:
+        model_store().check(options.host.model)
     storage = FileStorage(options.state)
     with StateLock(options.state):
         identity = load_identity(options.state, IDENTITY_KEY)

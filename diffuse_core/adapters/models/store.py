@@ -50,44 +50,62 @@ class FileModelStore:
         """
         if model == DEMO_ALIAS:
             return GgufSource(self._demo(progress), DEMO_MODEL_ID)
-        if not model:
-            raise ModelUnknown(f"no model was named; {_ACCEPTED}")
-        try:
-            path = Path(model).expanduser()
-            if path.is_dir():
-                return _open_directory(path)
-            if path.is_file():
-                return _open_file(path)
-            exists = path.exists()
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ModelUnknown(
-                f"no model {_shown(model)}: {str(error)[:120]}; {_ACCEPTED}"
-            ) from error
-        if exists:
-            raise ModelUnusable(f"{model} is neither a file nor a directory; {_ACCEPTED}")
-        return self._open_hub(model, progress)
+        path = _here(model)
+        if path is None:
+            return self._open_hub(model, progress)
+        return _open_directory(path) if path.is_dir() else _open_file(path)
+
+    def check(self, model: str) -> None:
+        """Refuse at once what is no model whatever happens; reads nothing and asks nobody.
+
+        Raises:
+            ModelUnknown: it is nothing that is here, and no name that the hub could know.
+            ModelUnusable: it is neither a file nor a directory.
+        """
+        if model != DEMO_ALIAS and _here(model) is None and parse_hub_name(model) is None:
+            raise _nowhere(model)
 
     def _open_hub(self, model: str, progress: Progress) -> WeightSource:
         name = parse_hub_name(model)
-        if name is not None and self._hub is not None:
-            try:
-                return self._hub(name, progress)
-            except ModelUnusable:
-                raise
-            except ModelUnknown as error:
-                raise ModelUnknown(
-                    f"{error}. (There is no file or directory {model} here, either.)"
-                ) from error
-        found = gguf_of_hub(model)
-        if found is not None:
-            repo, file = found
+        if name is None or self._hub is None:
+            raise _nowhere(model)
+        try:
+            return self._hub(name, progress)
+        except ModelUnusable:
+            raise
+        except ModelUnknown as error:
             raise ModelUnknown(
-                f"no file {_shown(model)} is here; if it is one of the hub, download it "
-                f"(`hf download {repo} {file}`) and give its path"
-            )
-        raise ModelUnknown(
+                f"{error}. (There is no file or directory {model} here, either.)"
+            ) from error
+
+
+def _here(model: str) -> Path | None:
+    """The file or directory that is meant; None when there is none of that name."""
+    if not model:
+        raise ModelUnknown(f"no model was named; {_ACCEPTED}")
+    try:
+        path = Path(model).expanduser()
+        if path.is_dir() or path.is_file():
+            return path
+        exists = path.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelUnknown(f"no model {_shown(model)}: {str(error)[:120]}; {_ACCEPTED}") from error
+    if exists:
+        raise ModelUnusable(f"{model} is neither a file nor a directory; {_ACCEPTED}")
+    return None
+
+
+def _nowhere(model: str) -> ModelUnknown:
+    found = gguf_of_hub(model)
+    if found is None:
+        return ModelUnknown(
             f"no model {_shown(model)}: no such file or directory is here; {_ACCEPTED}"
         )
+    repo, file = found
+    return ModelUnknown(
+        f"no file {_shown(model)} is here; if it is one of the hub, download it "
+        f"(`hf download {repo} {file}`) and give its path"
+    )
 
 
 def _shown(text: str) -> str:

@@ -122,6 +122,23 @@ def test_the_hub_is_not_asked_for_paths(
     assert hub.names == []
 
 
+def test_what_can_be_no_model_is_refused_before_anything_is_asked(
+    save: Callable, tmp_path: Path
+) -> None:
+    def nobody(_progress: object) -> Path:
+        raise AssertionError("a check asks nobody")
+
+    store = FileModelStore(nobody)
+    for name in ("demo", "org/name", "dmeo", str(save())):
+        store.check(name)
+    for name in ("", "./nope.gguf", "~/no such file", "/nowhere/at/all", "org/name/q/m.gguf"):
+        with pytest.raises(ModelUnknown):
+            store.check(name)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelUnusable):
+        store.check(str(tmp_path / "pipe"))
+
+
 def test_a_gguf_file_on_the_hub_is_to_be_downloaded(store: FileModelStore) -> None:
     with pytest.raises(
         ModelUnknown, match=r"`hf download org/name q/m\.gguf`\) and give its path"
