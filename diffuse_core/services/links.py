@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DIAL_TIMEOUT_S = 5.0
+DIAL_ALL_S = 6.0
+"""For all addresses of a node; each gets a fair part of what the ones before it left."""
 MAX_LINKS = 512
 
 
@@ -150,13 +152,18 @@ class Links:
         links = [link for link in self._open.get(node, ()) if not link.closed]
         return links[-1] if links else None
 
-    async def dial(self, address: str, expected: NodeId | None = None) -> Link:
+    async def dial(
+        self, address: str, expected: NodeId | None = None, seconds: float | None = None
+    ) -> Link:
         """Open a link to an address, whoever (or exactly who) answers there.
+
+        It may take `seconds`, or DIAL_TIMEOUT_S.
 
         Raises:
             Unreachable: as Transport.dial; or that node is not allowed.
         """
-        channel = await self._transport.dial(address, expected, DIAL_TIMEOUT_S)
+        patience = DIAL_TIMEOUT_S if seconds is None else min(seconds, DIAL_TIMEOUT_S)
+        channel = await self._transport.dial(address, expected, patience)
         if not self._is_allowed(channel.remote):
             await channel.close()
             raise Unreachable(
@@ -171,6 +178,8 @@ class Links:
 
     async def to(self, node: NodeId, addresses: Iterable[str]) -> Link:
         """An open link to `node`, dialling it at the first of `addresses` that answers.
+
+        Takes at most DIAL_ALL_S; a link that `node` opens meanwhile is as good.
 
         Raises:
             Unreachable: none answered as that node.
@@ -204,25 +213,31 @@ class Links:
         self, node: NodeId, addresses: tuple[str, ...], result: asyncio.Future[Link]
     ) -> None:
         problem = Unreachable(f"node {short_text(node)} advertises no address")
+        loop = asyncio.get_running_loop()
+        until = loop.time() + DIAL_ALL_S
         try:
-            for address in addresses:
+            for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
                 try:
-                    result.set_result(await self.dial(address, node))
+                    # Whoever waits is told by `_register`, or was already.
+                    await self.dial(address, node, max(0.0, until - loop.time()) / left)
                 except Unreachable as error:
                     problem = error
-                else:
+                if result.done():
                     return
         except BaseException:
             # Who waits was not cancelled itself and must be told in words.
             problem = Unreachable(f"the dial to {short_text(node)} was given up")
             raise
         finally:
-            self._dialling.pop(node, None)
             if not result.done():
+                self._dialling.pop(node, None)
                 result.set_exception(problem)
 
     def _register(self, link: Link) -> None:
         self._open.setdefault(link.remote, []).append(link)
+        waiting = self._dialling.pop(link.remote, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(link)
         for callback in self._met:
             callback(link)
 

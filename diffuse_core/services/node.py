@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.allow_list import without_strangers
+from diffuse_core.domain.exchange import BUSY
 from diffuse_core.domain.gossip import Gossip
 from diffuse_core.domain.identity import Identity, NodeId, node_text, short_text
 from diffuse_core.domain.messages import (
@@ -24,7 +25,7 @@ from diffuse_core.domain.messages import (
 from diffuse_core.domain.observe import network_view
 from diffuse_core.domain.records import Holding, Load, Record, Role, record_node
 from diffuse_core.domain.view import Event, EventLevel, NetworkView
-from diffuse_core.errors import ChannelClosed, DiffuseError, Unreachable
+from diffuse_core.services.deliveries import Deliveries
 from diffuse_core.services.discovery import RETELL_S, Discovery
 from diffuse_core.services.links import Link, Links
 from diffuse_core.services.tasks import TaskOwner
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_TICK_S = 1.0
-MAX_DELIVERIES = 128
 MAX_EVENTS = 256
 
 
@@ -79,7 +79,7 @@ class Node:
         self._role: Role = role
         self._version = version
         self._gossip = Gossip(identity, rng, boot_ms=int(clock.wall() * 1000))
-        self._deliveries = TaskOwner("deliver", MAX_DELIVERIES)
+        self._deliveries = Deliveries(self)
         self._wake = asyncio.Event()
         self._listener: Listener | None = None
         self._addresses: tuple[str, ...] = ()
@@ -189,6 +189,11 @@ class Node:
         """Where `node` says it can be dialled."""
         return self._gossip.addresses(node)
 
+    def listening(self) -> tuple[str, ...]:
+        """Where this node itself may be met: what it is bound to, and what it tells others."""
+        bound = () if self._listener is None else (self._listener.address,)
+        return (*bound, *self._addresses)
+
     def suspect(self, node: NodeId) -> None:
         """Tell the failure detector that `node` did not answer us."""
         self._gossip.unreachable(node, self.clock.monotonic())
@@ -215,7 +220,10 @@ class Node:
     def _on_met(self, link: Link) -> None:
         self._gossip.met(link.remote, self.clock.monotonic())
 
-    async def _on_not_allowed(self, link: Link, _: NotAllowed, _body: memoryview) -> None:
+    async def _on_not_allowed(self, link: Link, told: NotAllowed, _body: memoryview) -> None:
+        if told == BUSY:
+            log.debug("node %s is too busy to tell us what it knows", short_text(link.remote))
+            return
         now = self.clock.monotonic()
         if self._refused_at is None or now - self._refused_at >= RETELL_S:
             self._refused_at = now
@@ -254,30 +262,13 @@ class Node:
 
     def _flush(self) -> list[asyncio.Task[None]]:
         """Start delivering what the state machine wants sent."""
-        started = (
-            self._deliveries.spawn(self._deliver(node, message), short_text(node))
-            for node, message in self._gossip.drain()
-        )
+        started = (self._deliveries.send(node, message) for node, message in self._gossip.drain())
         return [task for task in started if task is not None]
 
     async def _deliver_all(self, seconds: float) -> None:
         tasks = self._flush()
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
-
-    async def _deliver(self, node: NodeId, message: GossipMessage) -> None:
-        try:
-            link = await self.links.to(node, self._gossip.addresses(node))
-            await link.send(message)
-        except ChannelClosed:
-            return
-        except Unreachable as error:
-            log.debug("no way to %s: %s", short_text(node), error)
-            # Silence is no evidence yet: a paused node is silent too, and probes will find out.
-            if not isinstance(error.__cause__, TimeoutError):
-                self.suspect(node)
-        except DiffuseError as error:
-            log.warning("gossip with %s failed: %s", short_text(node), error)
 
 
 def _with_port(place: str, port: str) -> str:

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 log = logging.getLogger(__name__)
+
+
+WARN_S = 60.0
+
+
+class Dropped:
+    """Warns of things that were dropped: at most once in WARN_S, with how many they were."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._count = 0
+        self._told = -math.inf
+
+    def count(self, to: logging.Logger, now: float, what: str) -> None:
+        """One more; `what` is said of the last one, `now` is in monotonic seconds."""
+        self._count += 1
+        if now - self._told < WARN_S:
+            return
+        to.warning("%s %s (%d since this was told last)", self._text, what, self._count)
+        self._count, self._told = 0, now
 
 
 class TaskOwner:
@@ -20,13 +41,14 @@ class TaskOwner:
         self._limit = limit
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._dropped = Dropped(f"{name}: at its limit of tasks; dropped")
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None] | None:
         """Run `work` in a task of its own; None (and `work` dropped) when closed or full."""
         if self._closed or len(self._tasks) >= self._limit:
             work.close()
             if not self._closed:
-                log.warning("%s: at its limit of tasks; dropped %s", self._name, name)
+                self._dropped.count(log, asyncio.get_running_loop().time(), name)
             return None
         task = asyncio.create_task(work, name=f"{self._name}:{name}")
         self._tasks.add(task)
