@@ -41,6 +41,10 @@ class Newcomer(Protocol):
         """All nodes known."""
         ...
 
+    def listening(self) -> tuple[str, ...]:
+        """The addresses at which this node may be met."""
+        ...
+
     def introduce(self, node: NodeId) -> None:
         """Tell `node` of ourselves and ask for what it knows."""
         ...
@@ -60,6 +64,7 @@ class Discovery:
         self._changed = asyncio.Event()
         self._told: dict[str, float] = {}
         self._reached_at: dict[str, NodeId] = {}
+        self._twin_told = False
 
     def start(self, bootstrap: Sequence[str]) -> None:
         """Begin with the bootstrap addresses; others may be added at any time."""
@@ -112,6 +117,7 @@ class Discovery:
             except Unreachable as error:
                 if _is_ourselves(error):
                     self._contacts.remove(contact)
+                    self._tell_of_twin(address)
                     return
                 problem = error
             else:
@@ -120,6 +126,18 @@ class Discovery:
         alone = not self._live()
         self._contacts.failed(contact, alone=alone)
         self._tell(contact, problem, alone=alone)
+
+    def _tell_of_twin(self, address: str) -> None:
+        """Where we answered ourselves: it is our own port, or another process is us as well."""
+        known = map(_port, self._node.listening())
+        if self._twin_told or _port(address) in known:
+            return
+        self._twin_told = True
+        self._node.note(
+            "warning",
+            f"the node at {address} has this node's identity: two processes run with copies of "
+            "one state directory; give each its own --state-dir",
+        )
 
     async def _reached(self, contact: Contact, address: str, link: Link) -> None:
         self._contacts.answered(contact, link.remote)
@@ -154,3 +172,7 @@ class Discovery:
 def _is_ourselves(error: Unreachable) -> bool:
     cause = error.__cause__
     return isinstance(cause, HandshakeFailed) and cause.reason == "own"
+
+
+def _port(address: str) -> str:
+    return address.removesuffix("/").rpartition(":")[2]

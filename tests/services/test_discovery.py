@@ -12,7 +12,9 @@ from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.adapters.websocket_transport import WebSocketTransport
 from diffuse_core.domain import contacts
+from diffuse_core.domain.exchange import BUSY
 from diffuse_core.domain.identity import Identity
+from diffuse_core.domain.messages import NotAllowed
 from diffuse_core.errors import Refused, Unreachable
 from diffuse_core.ports import LanNode
 from diffuse_core.services import discovery
@@ -127,7 +129,26 @@ async def test_a_node_that_is_its_own_bootstrap_is_quiet_about_it(stack: AsyncEx
     node.discovery.add("bootstrap", (address,), None)
     await until(lambda: len(node.discovery._contacts._contacts) == 1)
     await until(lambda: not node.discovery._contacts._contacts)
-    assert [event for event in node.events if "itself" in event.text] == []
+    assert list(node.events) == []
+
+
+async def test_two_processes_with_one_identity_are_told(stack: AsyncExitStack) -> None:
+    """The second was started with a copy of the first one's state directory."""
+    identity = Identity(b"s" * 32)
+    places: list[str] = []
+    for seed in (1, 2):
+        transport = WebSocketTransport(identity, "net")
+        node = Node(
+            identity, transport, SystemClock(), random.Random(seed), role="host", version="test"
+        )
+        stack.push_async_callback(node.stop)
+        bound = await node.start("127.0.0.1", 0, places, ("127.0.0.1",))
+        places += [bound, f"ws://{bound}"]
+    await until(lambda: not node.discovery._contacts._contacts)
+    (event,) = node.events
+    assert event.level == "warning"
+    assert "has this node's identity" in event.text
+    assert "--state-dir" in event.text
 
 
 async def test_who_left_the_lan_is_no_contact_any_more(net: Net) -> None:
@@ -330,6 +351,22 @@ async def test_a_stranger_is_told_and_no_message_of_theirs_is_read(net: Net) -> 
     assert any(node_id(2).hex() in event.text for event in stranger.events)
     assert sees(strict, 1)()
     assert sees(stranger, 2)()
+
+
+async def test_who_is_busy_is_not_taken_for_one_with_an_allow_list(net: Net) -> None:
+    busy = await net.node(1)
+    node = await net.node(2, "mem:1")
+    await until(sees(busy, 1, 2))
+    link = busy.links.find(node.id)
+    await link.send(BUSY)
+    await link.send(NotAllowed("no"))
+    await until(lambda: any("allow list" in event.text for event in node.events))
+    assert sum("allow list" in event.text for event in node.events) == 1
+    node._refused_at = None
+    await link.send(BUSY)
+    came = node.links.traffic.bytes_in
+    await until(lambda: node.links.traffic.bytes_in > came)
+    assert node._refused_at is None
 
 
 async def test_an_observer_that_is_not_allowed_is_refused(net: Net) -> None:
