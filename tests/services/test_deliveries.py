@@ -14,7 +14,7 @@ from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.services import deliveries, links
 from diffuse_core.services.deliveries import DIALS_FOR_THE_MET, MAX_DIALS, Deliveries
 from diffuse_core.services.links import Link, Links
-from diffuse_core.services.tasks import WARN_S
+from diffuse_core.services.tasks import WARN_S, TaskOwner
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
@@ -273,3 +273,14 @@ async def test_a_dial_shares_its_time_among_all_addresses(sender: Sender) -> Non
     first, *_, last, alone = sender.roads.asked_s
     assert first == pytest.approx(links.DIAL_ALL_S / 4, abs=0.1)
     assert last == alone == links.DIAL_TIMEOUT_S
+
+
+async def test_tasks_beyond_a_limit_are_told_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner = TaskOwner("some", limit=0)
+    for _ in range(100):
+        assert owner.spawn(asyncio.sleep(0), "work") is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "some: at its limit of tasks; dropped work (1 since this was told last)"
+    ]
