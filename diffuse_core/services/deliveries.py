@@ -128,13 +128,18 @@ class Deliveries:
 
     async def _serve(self, node: NodeId, line: _Line) -> None:
         broke = False
+        link: Link | None = None
         try:
             link = await self._links.to(node, self._sender.addresses(node))
             self._dialling.discard(node)
             while line.waiting:
-                await link.send(line.waiting.popleft())
+                await link.send(line.waiting[0])
+                line.waiting.popleft()
         except ChannelClosed:
             broke = True
+            # One of two links was closed as needless: what it did not take goes over the other.
+            if self._links.find(node) in (None, link):
+                line.waiting.popleft()
         except Unreachable as error:
             self._failed(node, silent=isinstance(error.__cause__, TimeoutError))
             log.debug("no way to %s: %s", short_text(node), error)

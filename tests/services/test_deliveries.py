@@ -254,6 +254,22 @@ async def test_what_waits_when_a_link_breaks_goes_over_the_next(
     await until(lambda: friend.heard == [1, 2])
 
 
+async def test_nothing_is_lost_when_one_of_two_links_is_closed(
+    sender: Sender, friend: Friend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sender.links.dial(friend.address, friend.id)
+    link = await sender.links.dial(friend.address, friend.id)
+
+    async def breaks(_message: object) -> None:
+        link.closed = True
+        raise ChannelClosed("it was one too many")
+
+    monkeypatch.setattr(link, "send", breaks)
+    for number in range(3):
+        sender.post.send(friend.id, Ack(number))
+    await until(lambda: friend.heard == [0, 1, 2])
+
+
 async def test_what_is_remembered_is_bounded(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
