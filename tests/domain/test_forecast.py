@@ -7,6 +7,7 @@ import pytest
 from domain_samples import SMOL, ordered
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from placement_samples import TEN
 
 from diffuse_core.domain.forecast import MoreHosts, change, more_hosts, more_memory
 from diffuse_core.domain.outlook import change_text, more_hosts_text, more_memory_text
@@ -16,17 +17,6 @@ from diffuse_core.domain.slices import Slice, replicas_per_layer
 
 ME = ordered(9)
 STATES = ("Incomplete", "Fragile", "Robust")
-TEN = ModelShape(
-    layers=10,
-    hidden=8,
-    vocab=8,
-    context=2048,
-    layer_bytes=100,
-    embedding_bytes=300,
-    head_bytes=300,
-    kv_bytes=0,
-    tied=False,
-)
 
 
 def _slices(*pairs: tuple[int, int]) -> list[Slice]:

@@ -10,6 +10,7 @@ import pytest
 from domain_samples import ordered
 from hypothesis import given
 from hypothesis import strategies as st
+from routing_samples import some_candidates
 
 from diffuse_core.domain.messages import MAX_STAGES
 from diffuse_core.domain.router import LEAST_HOP_S, SPREAD, Candidate, choose_route
@@ -30,27 +31,7 @@ def _candidate(number: int, start: int, end: int, **figures: float) -> Candidate
     return Candidate(node=ordered(number), slice=Slice(start, end), **figures)
 
 
-candidates = st.lists(
-    st.tuples(
-        st.integers(0, TOTAL - 1),
-        st.integers(1, TOTAL),
-        st.one_of(st.none(), st.floats(0.0001, 0.2)),
-        st.floats(0, 0.1),
-        st.integers(0, 4),
-    ),
-    max_size=8,
-).map(
-    lambda rows: [
-        Candidate(
-            node=ordered(number),
-            slice=Slice(start, min(TOTAL, start + length)),
-            rtt_s=rtt,
-            step_s=step,
-            sessions=sessions,
-        )
-        for number, (start, length, rtt, step, sessions) in enumerate(rows)
-    ]
-)
+candidates = some_candidates(TOTAL, most=8, farthest=0.2, slowest=0.1, busiest=4)
 
 
 def _cost(route: tuple[tuple[NodeId, Slice], ...], known: dict[NodeId, Candidate]) -> float:

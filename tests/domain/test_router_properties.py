@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from domain_samples import MODEL, SMOL, node, ordered
 from domain_samples import member as make_member
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from routing_samples import some_candidates
 
 from diffuse_core.domain.coverage import holders
 from diffuse_core.domain.router import Candidate, choose_route
-from diffuse_core.domain.slices import Slice, gaps
+from diffuse_core.domain.slices import gaps
 from diffuse_core.errors import ModelIncomplete
 
 if TYPE_CHECKING:
@@ -21,27 +22,7 @@ if TYPE_CHECKING:
 
 TOTAL = 20
 
-candidates = st.lists(
-    st.tuples(
-        st.integers(0, TOTAL - 1),
-        st.integers(1, TOTAL),
-        st.one_of(st.none(), st.floats(0.0001, 2.0)),
-        st.floats(0, 5.0),
-        st.integers(0, 64),
-    ),
-    max_size=14,
-).map(
-    lambda rows: [
-        Candidate(
-            node=ordered(number),
-            slice=Slice(start, min(TOTAL, start + length)),
-            rtt_s=rtt,
-            step_s=step,
-            sessions=sessions,
-        )
-        for number, (start, length, rtt, step, sessions) in enumerate(rows)
-    ]
-)
+candidates = some_candidates(TOTAL, most=14, farthest=2.0, slowest=5.0, busiest=64)
 
 
 @given(candidates, st.sets(st.integers(0, 13)), st.integers(0, 1000))
@@ -60,20 +41,6 @@ def test_a_route_covers_every_layer_once_and_avoids_whom_it_should(
     assert [part.end for _, part in route] == edges[1:]
     assert len({one for one, _ in route}) == len(route)
     assert all(usable[one].contains(part) for one, part in route)
-
-
-@settings(max_examples=50)
-@given(candidates, st.integers(0, 1000))
-def test_the_order_in_which_hosts_are_known_does_not_matter(
-    known: list[Candidate], seed: int
-) -> None:
-    def route(given_order: list[Candidate]) -> object:
-        try:
-            return choose_route(TOTAL, given_order, set(), random.Random(seed))
-        except ModelIncomplete as error:
-            return str(error)
-
-    assert route(known) == route(known[::-1])
 
 
 states = st.sampled_from(["claiming", "loading", "ready", "ready", "leaving"])
