@@ -66,6 +66,8 @@ def test_ctrl_c_ends_a_verification_at_once(tmp_path: Path, demo_gguf: Path) -> 
         stderr=subprocess.PIPE,
         text=True,
         env=environment(tmp_path),
+        # Where the tests run in the background, Ctrl+C is ignored, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert process.stderr is not None
