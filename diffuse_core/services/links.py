@@ -27,6 +27,8 @@ DIAL_TIMEOUT_S = 5.0
 DIAL_ALL_S = 6.0
 """For all addresses of a node; each gets a fair part of what the ones before it left."""
 MAX_LINKS = 512
+MAX_TURNED_AWAY = 1024
+"""Nodes not on the allow list of which one remembers that this was told."""
 
 
 class Traffic:
@@ -98,6 +100,7 @@ class Links:
         self._handlers: dict[type, Handler[Any]] = {}
         self._ended: list[LinkEnded] = []
         self._met: list[Callable[[Link], None]] = []
+        self._turned_away: dict[NodeId, None] = {}
         self.traffic = Traffic()
 
     def handle(self, kind: type[M], handler: Handler[M]) -> None:
@@ -136,9 +139,13 @@ class Links:
         return self._allowed is None or node in self._allowed
 
     async def _turn_away(self, channel: Channel) -> None:
-        log.info(
-            "closed the channel of node %s: it is not on the allow list", channel.remote.hex()
-        )
+        # Once for each node: those of a LAN find us again and again.
+        level = logging.DEBUG if channel.remote in self._turned_away else logging.INFO
+        self._turned_away[channel.remote] = None
+        if len(self._turned_away) > MAX_TURNED_AWAY:
+            del self._turned_away[next(iter(self._turned_away))]
+        text = "closed the channel of node %s: it is not on the allow list"
+        log.log(level, text, channel.remote.hex())
         with contextlib.suppress(ChannelClosed):
             await channel.send(encode(NotAllowed("this node is not on the allow list there")))
         await channel.close()

@@ -209,3 +209,20 @@ async def test_loopback_ends_for_whoever_waits() -> None:
     with pytest.raises(ChannelClosed):
         await far.receive()
     await near.close()
+
+
+async def test_a_stranger_that_comes_again_and_again_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    network = MemoryNetwork()
+    strict = Links(network.transport(node(1)), node(1), frozenset({node(9)}))
+    listener = await network.transport(node(1)).listen("mem", 1, strict.accept)
+    stranger = Links(network.transport(node(2)), node(2))
+    with caplog.at_level("DEBUG", logger="diffuse_core.services.links"):
+        for _ in range(3):
+            link = await stranger.dial("mem:1", node(1))
+            await link.ended.wait()
+    told = [one.levelname for one in caplog.records if "allow list" in one.getMessage()]
+    assert told == ["INFO", "DEBUG", "DEBUG"]
+    await stranger.close()
+    await listener.close()
