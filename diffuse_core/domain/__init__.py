@@ -7,8 +7,9 @@ Where to look:
 - Gossip, how records spread: gossip, and what it is put together from: publisher (our own record),
   announcing, hearing, wants (asking for what we lack), exchange, buckets and reconcile (comparing
   tables), directory and verdicts (what is believed), clocks, allowances, newsqueue, narration.
-- Liveness, who is there: liveness, and probes, suspicion, health, agenda, pool, rechecks; roster
-  and members join it to the records. contacts and known_nodes: how nodes are found again.
+- Liveness, who is there: liveness, and probes, suspicion, health, agenda, pool, rechecks; bounded
+  (tables); roster and members join it to the records. contacts and known_nodes: how nodes are
+  found again.
 - Placement, who holds what: coverage, planner and fitting (which slice), claims (who yields),
   healing, rearranging and lookout (who moves, when), placing (a Host's life), needs (which model),
   forecast and outlook (what would change).

@@ -102,10 +102,6 @@ class FailureDetector:
         known = self._known.get(node)
         return None if known is None else known.rtt_s
 
-    def live(self) -> list[NodeId]:
-        """The nodes that are not dead, in no order to rely on; takes time for each of them."""
-        return self._live.all()
-
     def live_count(self) -> int:
         """How many nodes are not dead, ourselves not counted."""
         return len(self._live)

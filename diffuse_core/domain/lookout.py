@@ -9,10 +9,11 @@ any number of Hosts that only pretend to be there delay healing by a few minutes
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.healing import MOST_STANDBYS, moves
 from diffuse_core.domain.planner import HostSummary, Plan, bill
 from diffuse_core.domain.rearranging import rearranged
@@ -146,7 +147,7 @@ class Lookout:
             elif last.claiming_since is None:
                 last.claiming_since = now
             self._unready[one.node] = last
-        _bound(self._unready)
+        forget_oldest(self._unready, MAX_KNOWN)
         return [one for one in others if self._counts(one.node, now)]
 
     def _counts(self, node: NodeId, now: float) -> bool:
@@ -228,7 +229,7 @@ class Lookout:
         last = self._passed.pop(node, None)
         pause = self._pace.passed_s if last is None else min(2 * last.pause, MAX_PASSED_S)
         self._passed[node] = _Passed(now + pause, pause)
-        _bound(self._passed)
+        forget_oldest(self._passed, MAX_KNOWN)
 
     def _passed_over(self, now: float) -> set[NodeId]:
         return {
@@ -254,9 +255,3 @@ class Lookout:
         return Finding(
             Plan(part, reason, bill(part, self._shape, capacity)), gap=True, together=True
         )
-
-
-def _bound(table: dict[NodeId, Any]) -> None:
-    """Forget the oldest entries of a table that is too large."""
-    while len(table) > MAX_KNOWN:
-        del table[next(iter(table))]

@@ -114,11 +114,6 @@ class ModelShape(msgspec.Struct, frozen=True):
         if max(self.kinds) != self.layer_bytes:
             raise ValueError("the largest kind of layer is not as large as the largest layer")
 
-    @property
-    def least_layer_bytes(self) -> int:
-        """Bytes of the smallest layer."""
-        return min(self.kinds, default=self.layer_bytes)
-
     def body_bytes(self, part: Slice) -> int:
         """Bytes of the layers of `part`, without what its ends hold beside."""
         if not self.kind_of:

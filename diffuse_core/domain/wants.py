@@ -13,6 +13,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.bounded import forget_oldest
+
 if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
 
@@ -135,8 +137,7 @@ class Wants:
     def _trust_less(self, node: NodeId) -> None:
         trust = self._trust.pop(node, MAX_ASKED_OF_ONE)
         self._trust[node] = max(MIN_ASKED_OF_ONE, trust // 2)
-        if len(self._trust) > MAX_DOUBTED:
-            del self._trust[next(iter(self._trust))]
+        forget_oldest(self._trust, MAX_DOUBTED)
 
     def _ask(self, node: NodeId, wanted: _Wanted) -> None:
         """Patience changes slowly, so the dict is nearly in order of the deadlines."""

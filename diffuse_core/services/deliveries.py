@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import Ping
 from diffuse_core.errors import ChannelClosed, DiffuseError, Unreachable
@@ -156,7 +157,7 @@ class Deliveries:
         before = last.before + 1 if last is not None and last.silent == silent else 0
         now = self._sender.clock.monotonic()
         self._failures[node] = _Failure(now, silent, min(before, 16))
-        _bound(self._failures)
+        forget_oldest(self._failures, MAX_REMEMBERED)
         # Silence is no evidence yet: a paused node is silent too, and probes will find out.
         if not silent:
             self._sender.suspect(node)
@@ -165,10 +166,4 @@ class Deliveries:
         self._failures.pop(link.remote, None)
         self._met.pop(link.remote, None)
         self._met[link.remote] = None
-        _bound(self._met)
-
-
-def _bound(remembered: dict[NodeId, _Failure] | dict[NodeId, None]) -> None:
-    """Forget what was put in first."""
-    while len(remembered) > MAX_REMEMBERED:
-        del remembered[next(iter(remembered))]
+        forget_oldest(self._met, MAX_REMEMBERED)

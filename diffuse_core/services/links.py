@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import NotAllowed
@@ -142,8 +143,7 @@ class Links:
         # Once for each node: those of a LAN find us again and again.
         level = logging.DEBUG if channel.remote in self._turned_away else logging.INFO
         self._turned_away[channel.remote] = None
-        if len(self._turned_away) > MAX_TURNED_AWAY:
-            del self._turned_away[next(iter(self._turned_away))]
+        forget_oldest(self._turned_away, MAX_TURNED_AWAY)
         text = "closed the channel of node %s: it is not on the allow list"
         log.log(level, text, channel.remote.hex())
         with contextlib.suppress(ChannelClosed):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.bundle import bundle_digest
 from diffuse_core.domain.needs import EFFECTS, Means, Need, needs
 from diffuse_core.domain.records import ModelRef, fingerprint
@@ -198,9 +199,8 @@ class ModelSearch:
     def _give_up(self, model: ModelRef, why: str) -> None:
         before = self._failed.pop(model, None)
         pause = RETRY_S[0] if before is None else min(before.pause * 2, RETRY_S[1])
-        if len(self._failed) >= MAX_FAILED:
-            self._failed.pop(next(iter(self._failed)))
         self._failed[model] = _Failure(self._node.clock.monotonic() + pause, pause)
+        forget_oldest(self._failed, MAX_FAILED)
         self._skip(model, why)
 
     def _skip(self, model: ModelRef, why: str) -> None:

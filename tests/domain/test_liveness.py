@@ -45,7 +45,7 @@ def test_nothing_is_due_without_nodes() -> None:
     assert detector.next_deadline() == math.inf
     detector.tick(5.0)
     assert detector.drain() == []
-    assert detector.live() == []
+    assert detector.sample_live(9) == []
 
 
 def test_unknown_nodes_are_dead_and_silent() -> None:
@@ -314,7 +314,7 @@ def test_a_forgotten_node_is_gone_for_good() -> None:
     detector.probe(A, 0.0)
     detector.forget(A)
     _tick_to(detector, 0.0, 3.0)
-    assert detector.live() == [B]
+    assert detector.sample_live(9) == [B]
     assert detector.drain_changes()[0][0] == B
 
 

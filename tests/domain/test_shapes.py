@@ -85,7 +85,6 @@ def test_ends_weigh_what_they_hold() -> None:
 def test_layers_weigh_what_their_kind_does() -> None:
     assert [MIXED.body_bytes(Slice(a, a + 1)) for a in range(4)] == [20, 50, 50, 20]
     assert MIXED.weight_bytes(Slice(0, 4)) == 140 + 800 + 816
-    assert (MIXED.least_layer_bytes, PLAIN.least_layer_bytes) == (20, 50)
     assert PLAIN.body_bytes(Slice(0, 3)) == 150
 
 
