@@ -39,7 +39,12 @@ class Channel(Protocol):
 
     @property
     def remote_address(self) -> str:
-        """HOST:PORT the bytes come from, as this machine sees it."""
+        """HOST:PORT the bytes come from, as this machine sees it; of the Sentinel if relayed."""
+        ...
+
+    @property
+    def relayed_through(self) -> NodeId | None:
+        """The Sentinel that carries the bytes and cannot read them; None for a direct channel."""
         ...
 
     async def send(self, frame: bytes) -> None:
@@ -52,6 +57,32 @@ class Channel(Protocol):
 
     async def close(self) -> None:
         """End it in an orderly way; idempotent; returns within a bounded time."""
+        ...
+
+
+class Carrier(Protocol):
+    """Brings wire messages to another node and back, in order, and need not be trusted."""
+
+    @property
+    def remote_address(self) -> str:
+        """HOST:PORT the bytes come from."""
+        ...
+
+    @property
+    def relayed_through(self) -> NodeId | None:
+        """The Sentinel in the middle."""
+        ...
+
+    async def send(self, wire: bytes) -> None:
+        """Send one message of up to MAX_SEALED_BYTES. Raises ChannelClosed."""
+        ...
+
+    async def receive(self) -> bytes:
+        """The next message. Raises ChannelClosed."""
+        ...
+
+    async def close(self) -> None:
+        """End it; idempotent; returns within a bounded time."""
         ...
 
 
@@ -85,6 +116,24 @@ class Transport(Protocol):
         """Accept channels; `accept` runs in a task per channel once both identities are proven.
 
         Port 0 takes a free one. Raises UsageError when the port is taken or not ours to bind.
+        """
+        ...
+
+    async def secure(
+        self,
+        carrier: Carrier,
+        expected: NodeId | None,
+        timeout: float,  # noqa: ASYNC109
+        *,
+        dialled: bool,
+    ) -> Channel:
+        """Make a channel over a carrier, which ends with it; `dialled` says who speaks first.
+
+        Both ends prove that they know it to be relayed: a direct handshake that somebody passes
+        on leads to no channel.
+
+        Raises:
+            Unreachable: as `dial`. The carrier is closed then.
         """
         ...
 

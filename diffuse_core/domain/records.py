@@ -18,7 +18,8 @@ MAX_SEQUENCE = 2**63 - 1
 MAX_CLOCK_MS = MAX_SEQUENCE >> COUNTER_BITS
 """The latest Unix time in milliseconds that a sequence can hold: in the year 2248."""
 
-Address = Annotated[str, msgspec.Meta(min_length=3, max_length=128)]
+Address = Annotated[str, msgspec.Meta(min_length=3, max_length=192)]
+"""HOST:PORT, or a relayed address (see domain.relayed_address)."""
 ModelId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Digest32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]

@@ -21,7 +21,10 @@ EventLevel = Literal["info", "good", "warning", "error"]
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as the viewing node sees it. Times in seconds; `rtt_s` None when unmeasured."""
+    """One node as the viewing node sees it. Times in seconds; `rtt_s` None when unmeasured.
+
+    `relays` are the node ids of the Sentinels through which it is met; none when it is dialled.
+    """
 
     node: str
     short: str
@@ -31,6 +34,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     me: bool = False
     addresses: tuple[str, ...] = ()
+    relays: tuple[str, ...] = ()
     rtt_s: float | None = None
     model: str | None = None
     fingerprint: str | None = None
