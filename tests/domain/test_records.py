@@ -60,7 +60,7 @@ def test_no_byte_can_be_changed(place: int, flip: int) -> None:
         {"role": "king"},
         {"version": "v" * 33},
         {"addresses": ["a:1"] * 5},
-        {"addresses": ["x" * 129]},
+        {"addresses": ["x" * 193]},
         {"capacity": -5},
         {"capacity": 2**51},
         {"load": {"tokens_per_s": float("nan")}},
