@@ -49,8 +49,10 @@ class Link:
         self._order = asyncio.Lock()
         self.remote = channel.remote
         self.remote_address = channel.remote_address
+        self.relayed_through: NodeId | None = getattr(channel, "relayed_through", None)
         self.dialled = dialled
         self.closed = False
+        self._given_up = False
         self.ended = asyncio.Event()
 
     async def send(self, message: AnyMessage, body: bytes | memoryview = b"") -> None:
@@ -69,10 +71,22 @@ class Link:
         return decode(frame)
 
     async def close(self) -> None:
-        """End it; idempotent."""
+        """End it; idempotent. A channel that was surrendered is left to its owner."""
         self.closed = True
         self.ended.set()
-        await self._channel.close()
+        if not self._given_up:
+            await self._channel.close()
+
+    def give_up(self) -> Channel:
+        """Send nothing from now on and leave the channel to the caller (Links.surrender)."""
+        self.closed = self._given_up = True
+        self.ended.set()
+        return self._channel
+
+    async def drained(self) -> None:
+        """Return when no send is under way."""
+        async with self._order:
+            return
 
 
 M = TypeVar("M")
@@ -97,6 +111,7 @@ class Links:
         self._allowed = allowed
         self._tasks = TaskOwner("links")
         self._open: dict[NodeId, list[Link]] = {}
+        self._surrendered: dict[Link, Channel] = {}
         self._dialling: dict[NodeId, asyncio.Future[Link]] = {}
         self._handlers: dict[type, Handler[Any]] = {}
         self._ended: list[LinkEnded] = []
@@ -252,9 +267,26 @@ class Links:
         self._register(link)
         await self._read(link)
 
+    async def surrender(self, link: Link) -> Channel:
+        """Take a link out of the pool and give its channel, still open, to the caller.
+
+        The caller is the handler that runs for a message of this link: nobody else reads the
+        channel meanwhile, and it is closed when the handler returns, or the pool is. Returns when
+        a send under way is done; others fail from now on. For all others the link has ended.
+
+        Raises:
+            ChannelClosed: the link has ended already, or was surrendered before.
+        """
+        if link not in self._open.get(link.remote, ()):
+            raise ChannelClosed(f"the link to {short_text(link.remote)} is closed")
+        channel = self._surrendered[link] = link.give_up()
+        self._drop(link)
+        await link.drained()
+        return channel
+
     async def _read(self, link: Link) -> None:
         try:
-            while True:
+            while not link.closed:
                 message, body = await link.receive()
                 if message is None:
                     continue
@@ -268,18 +300,23 @@ class Links:
 
     async def _end(self, link: Link) -> None:
         link.closed = True
-        mine = self._open.get(link.remote, [])
-        if link in mine:
-            mine.remove(link)
-            if not mine:
-                self._open.pop(link.remote, None)
-            for callback in self._ended:
-                callback(link)
+        self._drop(link)
         with contextlib.suppress(ChannelClosed):
-            await link.close()
+            await self._surrendered.pop(link, link).close()
+
+    def _drop(self, link: Link) -> None:
+        mine = self._open.get(link.remote, [])
+        if link not in mine:
+            return
+        mine.remove(link)
+        if not mine:
+            self._open.pop(link.remote, None)
+        for callback in self._ended:
+            callback(link)
 
     async def close(self) -> None:
         """Close every link and end every task."""
         links = [link for mine in self._open.values() for link in mine]
-        await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
+        given = tuple(self._surrendered.values())
+        await asyncio.gather(*(one.close() for one in (*links, *given)), return_exceptions=True)
         await self._tasks.close()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diffuse_core.adapters.memory_transport import MemoryNetwork
+from diffuse_core.domain.codec import encode
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.messages import CloseSession, Credit, Ping
 from diffuse_core.errors import ChannelClosed, Unreachable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from diffuse_core.domain.identity import NodeId
+    from diffuse_core.ports import Channel
     from diffuse_core.services.links import Link
 
 
@@ -226,3 +228,97 @@ async def test_a_stranger_that_comes_again_and_again_is_told_of_once(
     assert told == ["INFO", "DEBUG", "DEBUG"]
     await stranger.close()
     await listener.close()
+
+
+class Taker:
+    """Takes over the channel of whoever sends a Credit, and keeps it until told."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.taken: list[tuple[Link, Channel]] = []
+        self.go = asyncio.Event()
+        pool.links.handle(Credit, self._take)
+
+    async def _take(self, link: Link, _message: object, _body: memoryview) -> None:
+        self.taken.append((link, await self.pool.links.surrender(link)))
+        await self.go.wait()
+
+
+async def test_a_surrendered_channel_is_its_takers_until_that_returns(
+    pools: tuple[Pool, Pool],
+) -> None:
+    one, two = pools
+    taker = Taker(two)
+    link = await one.links.to(two.id, ("mem:2",))
+    await link.send(Credit(b"s" * 16, 1))
+    await until(lambda: taker.taken)
+    there, channel = taker.taken[0]
+    assert two.links.find(one.id) is None
+    assert not two.links.linked()
+    assert two.ended == [there]
+    assert there.closed
+    assert there.ended.is_set()
+    with pytest.raises(ChannelClosed):
+        await there.send(Ping(1))
+    with pytest.raises(ChannelClosed):
+        await two.links.surrender(there)
+    await there.close()
+    # Frames of any content go both ways, and no handler sees them.
+    await link._channel.send(b"anything")
+    assert await channel.receive() == b"anything"
+    await link._channel.send(b"left unread")
+    await channel.send(encode(CloseSession(b"s" * 16)))
+    await until(lambda: one.came)
+    taker.go.set()
+    await until(lambda: link.closed)
+    assert two.ended == [there]
+    assert not two.links._surrendered
+    assert not two.came
+
+
+async def test_a_channel_is_surrendered_when_the_send_under_way_is_done(
+    pools: tuple[Pool, Pool],
+) -> None:
+    one, two = pools
+    taker = Taker(two)
+    link = await one.links.to(two.id, ("mem:2",))
+    await until(lambda: two.links.find(one.id))
+    far = two.links.find(one.id)
+    assert far is not None
+    stuck = asyncio.Event()
+    real = far._channel.send
+    log: list[str] = []
+
+    async def slow(frame: bytes) -> None:
+        await stuck.wait()
+        await real(frame)
+        log.append("sent")
+
+    far._channel.send = slow  # type: ignore[method-assign]
+    first = asyncio.create_task(far.send(CloseSession(b"1" * 16)))
+    second = asyncio.create_task(far.send(CloseSession(b"2" * 16)))
+    await asyncio.sleep(0)
+    await link.send(Credit(b"s" * 16, 1))
+    await until(lambda: far.closed)
+    assert not taker.taken
+    stuck.set()
+    await until(lambda: taker.taken)
+    assert log == ["sent"]
+    await first
+    with pytest.raises(ChannelClosed):
+        await second
+    taker.go.set()
+
+
+async def test_closing_the_pool_ends_surrendered_channels(pools: tuple[Pool, Pool]) -> None:
+    one, two = pools
+    taker = Taker(two)
+    link = await one.links.to(two.id, ("mem:2",))
+    await link.send(Credit(b"s" * 16, 1))
+    await until(lambda: taker.taken)
+    await two.links.close()
+    await until(lambda: link.closed)
+    with pytest.raises(ChannelClosed):
+        await taker.taken[0][1].send(b"x")
+    taker.go.set()
+    await until(lambda: not two.links._surrendered)
