@@ -23,7 +23,8 @@ SUBNET = "10.87.0."
 _numbers = itertools.count()
 
 
-def _ip(*words: str) -> str:
+def ip(*words: str) -> str:
+    """What the `ip` command says. Raises OSError when it fails."""
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
@@ -80,12 +81,12 @@ class Namespaces:
         return f"{self._tag}-{name}"
 
     def _add(self, name: str) -> None:
-        _ip("netns", "add", self._full(name))
+        ip("netns", "add", self._full(name))
         self._made.append(name)
         self._inside(name, "link", "set", "lo", "up")
 
     def _inside(self, name: str, *words: str) -> None:
-        _ip("-n", self._full(name), *words)
+        ip("-n", self._full(name), *words)
 
     def _port(self, name: str) -> str:
         return f"port{self._names.index(name)}"
@@ -104,7 +105,7 @@ class Namespaces:
         for name in reversed(self._made):
             # A namespace takes its interfaces with it.
             with contextlib.suppress(OSError):
-                _ip("netns", "del", self._full(name))
+                ip("netns", "del", self._full(name))
         self._made.clear()
 
     def address(self, name: str) -> str:
