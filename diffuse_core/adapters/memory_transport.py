@@ -7,6 +7,7 @@ are HOST:PORT like any other, by custom `mem:1`, `mem:2`, ...
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from typing import TYPE_CHECKING
@@ -18,12 +19,15 @@ from diffuse_core.errors import ChannelClosed, Unreachable, UsageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from diffuse_core.ports import Channel
+    from diffuse_core.ports import Carrier, Channel
 
 log = logging.getLogger(__name__)
 
 QUEUE_FRAMES = 64
 SEND_DEADLINE_S = 20.0
+CLOSE_S = 2.0
+
+_FRAME, _FAREWELL = b"\x00", b"\x01"
 
 
 class MemoryNetwork:
@@ -83,13 +87,7 @@ class MemoryNetwork:
             )
         if frozenset((node, listener.node)) in self._cut:
             raise Unreachable(f"no answer from {address}; check the address and the network")
-        if listener.node == node:
-            raise Unreachable(f"cannot use {address}: the other end is this node itself")
-        if expected is not None and listener.node != expected:
-            raise Unreachable(
-                f"cannot use {address}: node {short_text(listener.node)} answered, not "
-                f"{short_text(expected)} as expected"
-            )
+        _check(address, node, listener.node, expected)
         self._dialled += 1
         near = MemoryChannel(node, listener.node, address, self._channels)
         far = MemoryChannel(listener.node, node, f"dial:{self._dialled}", self._channels)
@@ -121,6 +119,30 @@ class MemoryTransport:
     ) -> MemoryListener:
         """Accept channels (see ports.Transport.listen)."""
         return MemoryListener(self._network, self._node, host, port, accept)
+
+    async def secure(
+        self,
+        carrier: Carrier,
+        expected: NodeId | None,
+        timeout: float,  # noqa: ASYNC109 - part of the port
+        *,
+        dialled: bool,
+    ) -> Channel:
+        """Make a channel over a carrier (see ports.Transport.secure); ids are taken on trust."""
+        del dialled
+        try:
+            async with asyncio.timeout(timeout):
+                await carrier.send(self._node)
+                remote = NodeId(await carrier.receive())
+            _check(carrier.remote_address, self._node, remote, expected)
+        except BaseException as error:
+            await carrier.close()
+            if isinstance(error, TimeoutError | ChannelClosed):
+                raise Unreachable(
+                    f"no node answered through {carrier.remote_address}; try again"
+                ) from error
+            raise
+        return CarriedChannel(carrier, remote)
 
 
 class MemoryListener:
@@ -170,8 +192,65 @@ class MemoryListener:
             await channel.close()
 
 
+class CarriedChannel:
+    """A channel over a carrier, in clear; implements ports.Channel."""
+
+    def __init__(self, carrier: Carrier, remote: NodeId) -> None:
+        self.remote = remote
+        self.remote_address = carrier.remote_address
+        self.relayed_through = carrier.relayed_through
+        self.send_deadline = SEND_DEADLINE_S
+        self._carrier = carrier
+        self._order = asyncio.Lock()
+        self._ending = ""
+
+    async def send(self, frame: bytes) -> None:
+        """Send one frame (see MemoryChannel.send)."""
+        if len(frame) > MAX_FRAME_BYTES:
+            raise ValueError(f"a frame of {len(frame)} bytes passes {MAX_FRAME_BYTES}")
+        try:
+            async with asyncio.timeout(self.send_deadline), self._order:
+                if self._ending:
+                    raise self._closed()
+                await self._carrier.send(_FRAME + frame)
+        except TimeoutError as error:
+            raise await self._break(f"did not read for {self.send_deadline:g} s") from error
+        except ChannelClosed as error:
+            raise await self._break("broke off") from error
+
+    async def receive(self) -> bytes:
+        """The next frame. Raises ChannelClosed."""
+        try:
+            wire = await self._carrier.receive()
+        except ChannelClosed as error:
+            raise await self._break("broke off") from error
+        if wire == _FAREWELL:
+            self._ending = self._ending or "closed the channel"
+            raise self._closed()
+        return wire[1:]
+
+    async def close(self) -> None:
+        """Say farewell and end it; idempotent."""
+        if not self._ending:
+            self._ending = "is no longer connected: this side closed the channel"
+            with contextlib.suppress(TimeoutError, ChannelClosed):
+                async with asyncio.timeout(CLOSE_S), self._order:
+                    await self._carrier.send(_FAREWELL)
+        await self._carrier.close()
+
+    async def _break(self, what: str) -> ChannelClosed:
+        self._ending = self._ending or what
+        await self._carrier.close()
+        return self._closed()
+
+    def _closed(self) -> ChannelClosed:
+        return _closed(self)
+
+
 class MemoryChannel:
     """One end of a channel; implements ports.Channel."""
+
+    relayed_through: NodeId | None = None
 
     def __init__(
         self, owner: NodeId, remote: NodeId, address: str, register: dict[MemoryChannel, None]
@@ -240,9 +319,7 @@ class MemoryChannel:
             channel._wake()
 
     def _closed(self) -> ChannelClosed:
-        return ChannelClosed(
-            f"node {short_text(self.remote)} at {self.remote_address} {self._ending}"
-        )
+        return _closed(self)
 
     def _wake(self) -> None:
         self._changed.set()
@@ -250,3 +327,21 @@ class MemoryChannel:
     async def _wait(self) -> None:
         self._changed.clear()
         await self._changed.wait()
+
+
+def _closed(channel: MemoryChannel | CarriedChannel) -> ChannelClosed:
+    return ChannelClosed(
+        f"node {short_text(channel.remote)} at {channel.remote_address} {channel._ending}"
+    )
+
+
+def _check(address: str, own: NodeId, remote: NodeId, expected: NodeId | None) -> None:
+    if len(remote) != len(own):
+        raise Unreachable(f"cannot use {address}: what answered is no node; check the address")
+    if remote == own:
+        raise Unreachable(f"cannot use {address}: the other end is this node itself")
+    if expected is not None and remote != expected:
+        raise Unreachable(
+            f"cannot use {address}: node {short_text(remote)} answered, not "
+            f"{short_text(expected)} as expected"
+        )

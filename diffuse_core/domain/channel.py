@@ -5,6 +5,9 @@ dialler speaks, so that a mismatch can be named; the prologue binds the same fac
 third carry, encrypted, each side's node id and a signature that binds it to the static key the
 handshake proves. Frames follow, in a sealed stream.
 
+A channel through a Sentinel has a prologue of its own, so that a handshake or a proof made for a
+direct channel is worth nothing in a relayed one, nor the other way round.
+
 On a network with a key the handshake is XXpsk2: nobody without the key learns an id or gets a
 signature. There the greeting goes twice in the first message, once in clear for those who have
 no key, and once as Noise seals it.
@@ -34,6 +37,8 @@ MAX_HANDSHAKE_BYTES = 512
 MAX_NETWORK_BYTES = 64
 
 Role = Literal["dialler", "listener"]
+Way = Literal["direct", "relayed"]
+"""Whether the two ends share a connection, or a Sentinel carries the bytes."""
 FailureReason = Literal[
     "malformed", "network", "version", "keyed", "keyless", "key", "identity", "own", "unexpected"
 ]
@@ -80,13 +85,16 @@ _Payload = TypeVar("_Payload", _Hello, _Proof)
 
 
 _ROLES: tuple[Role, ...] = ("dialler", "listener")
+# Of equal length, so that no prologue can be read as one of the other way.
+_WAYS: dict[Way, bytes] = {"direct": b"diffuse", "relayed": b"relayed"}
 
 
 class Credentials:
     """What a node shows in every handshake of one process on one network.
 
-    `static` is a 32-byte X25519 secret, fresh per process. It is signed once for each role, so
-    that a proof cannot be reflected to the side it came from. `key` is that of a private network
+    `static` is a 32-byte X25519 secret, fresh per process. It is signed once for each role and
+    way, so that a proof cannot be reflected to the side it came from, nor carried from a direct
+    channel into a relayed one. `key` is that of a private network
     (see network_key.derive_key).
 
     Raises:
@@ -110,19 +118,22 @@ class Credentials:
         self.major = major
         self.static = static
         self.key = key
-        self.prologue = b"diffuse" + major.to_bytes(2, "big") + network.encode()
+        self.prologues = {
+            way: word + major.to_bytes(2, "big") + network.encode() for way, word in _WAYS.items()
+        }
         self.tag = network_tag(network)
         self._identity = identity
         self._public = public_key(static)
         self.hello = _encode(_Hello(major, PROTOCOL_MINOR, self.tag))
-        self._proofs = {role: self._prove(role) for role in _ROLES}
+        self._proofs = {(role, way): self._prove(role, way) for role in _ROLES for way in _WAYS}
 
-    def proof(self, role: Role) -> bytes:
+    def proof(self, role: Role, way: Way) -> bytes:
         """The payload that proves this node in `role`."""
-        return self._proofs[role]
+        return self._proofs[role, way]
 
-    def _prove(self, role: Role) -> bytes:
-        signature = self._identity.sign("channel", _statement(role, self.prologue, self._public))
+    def _prove(self, role: Role, way: Way) -> bytes:
+        statement = _statement(role, self.prologues[way], self._public)
+        signature = self._identity.sign("channel", statement)
         return _encode(_Proof(self.node, signature, self.major, PROTOCOL_MINOR))
 
 
@@ -134,8 +145,9 @@ def network_tag(network: str) -> bytes:
 class Handshake:
     """One side of opening a channel: feed it what arrives, send what it returns.
 
-    `ephemeral` is a 32-byte X25519 secret made for this handshake alone. `expected` is the id a
-    dialler wants to reach, when it knows. After any failure the handshake stays failed.
+    `ephemeral` is a 32-byte X25519 secret made for this handshake alone. `expected` is the id that
+    a dialler wants to reach, when it knows; a listener may know it as well. After any failure the
+    handshake stays failed.
     """
 
     def __init__(
@@ -144,13 +156,15 @@ class Handshake:
         role: Role,
         ephemeral: bytes,
         expected: NodeId | None = None,
+        way: Way = "direct",
     ) -> None:
         self._own = credentials
         self._role: Role = role
+        self._way: Way = way
         self._expected = expected
         self._noise = XX(
             initiator=role == "dialler",
-            prologue=credentials.prologue,
+            prologue=credentials.prologues[way],
             static=credentials.static,
             ephemeral=ephemeral,
             psk=credentials.key,
@@ -198,7 +212,7 @@ class Handshake:
             remote = self._check(_decode(_proof_decoder, self._noise.read(message)))
             answer = None
             if self._role == "dialler":
-                answer = self._noise.write(self._own.proof("dialler"))
+                answer = self._noise.write(self._own.proof("dialler", self._way))
         except SecretError as error:
             raise HandshakeFailed(
                 "the other node has another network key; give both the same --network-key", "key"
@@ -231,7 +245,7 @@ class Handshake:
         else:
             self._noise.read(message)
         self._awaits = "proof"
-        return self._noise.write(self._own.proof("listener"))
+        return self._noise.write(self._own.proof("listener", self._way))
 
     def _same_kind(self, *, keyed: bool) -> None:
         if self._own.key is not None and not keyed:
@@ -257,7 +271,7 @@ class Handshake:
 
     def _check(self, proof: _Proof) -> NodeId:
         other: Role = "listener" if self._role == "dialler" else "dialler"
-        statement = _statement(other, self._own.prologue, self._noise.remote_static)
+        statement = _statement(other, self._own.prologues[self._way], self._noise.remote_static)
         if not verify(proof.node, "channel", statement, proof.signature):
             raise HandshakeFailed("the other node's identity is not proven", "identity")
         self._same_major(proof.major)

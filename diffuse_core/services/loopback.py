@@ -17,6 +17,8 @@ QUEUE_FRAMES = 256
 class LoopbackChannel:
     """One end of an in-process channel; implements ports.Channel."""
 
+    relayed_through: NodeId | None = None
+
     def __init__(self, own: NodeId) -> None:
         self.remote = own
         self.remote_address = "local"

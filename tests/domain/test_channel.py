@@ -189,7 +189,7 @@ def test_hiding_the_network_or_version_in_clear_does_not_help() -> None:
 
 def forged(proof: bytes) -> Credentials:
     made = credentials(EVE)
-    made._proofs = {"dialler": proof, "listener": proof}
+    made._proofs = dict.fromkeys(made._proofs, proof)
     return made
 
 
@@ -198,7 +198,7 @@ def proof_of(node: bytes, signature: bytes, major: int = 1) -> bytes:
 
 
 def statement(role: bytes, owner: Credentials) -> bytes:
-    return role + public_key(owner.static) + owner.prologue
+    return role + public_key(owner.static) + owner.prologues["direct"]
 
 
 def refusal(of: Credentials) -> str:
@@ -215,7 +215,7 @@ def test_proofs_of_other_keys_roles_networks_and_labels_are_refused() -> None:
     eve = credentials(EVE)
     right = statement(b"\x00", eve)
     assert pair(forged(proof_of(EVE.node, EVE.sign("channel", right))))[0].start()
-    stolen = credentials(ALICE).proof("dialler")
+    stolen = credentials(ALICE).proof("dialler", "direct")
     assert refusal(forged(stolen)) == "identity"
     wrong = (
         (ALICE.node, EVE.sign("channel", right)),
@@ -231,7 +231,7 @@ def test_proofs_of_other_keys_roles_networks_and_labels_are_refused() -> None:
 
 def test_a_listener_cannot_show_the_proof_of_a_dialler() -> None:
     listener = credentials(BOB)
-    listener._proofs["listener"] = listener._proofs["dialler"]
+    listener._proofs["listener", "direct"] = listener._proofs["dialler", "direct"]
     a, b = pair(listener=listener)
     second = b.receive(a.start())
     with pytest.raises(HandshakeFailed, match="not proven"):

@@ -12,6 +12,8 @@ from websockets.typing import Subprotocol
 from diffuse_core.domain.sealed_stream import MAX_SEALED_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from diffuse_core.domain.channel import FailureReason, Handshake
 
 SUBPROTOCOL = Subprotocol("diffuse")
@@ -31,6 +33,17 @@ CLOSE_CODES: dict[FailureReason, int] = {
 
 Not authenticated, so good for its error message and nothing else.
 """
+
+_WHY: dict[int | None, str] = {
+    CLOSE_CODES["network"]: "is on another network; give both nodes the same --network",
+    CLOSE_CODES["version"]: "speaks another protocol version; update the older node",
+    CLOSE_CODES["keyed"]: "is on a network with a key; give this node the same --network-key",
+    CLOSE_CODES["keyless"]: (
+        "has no network key and this node has one; give both the same --network-key"
+    ),
+    CLOSE_CODES["key"]: "has another network key; give both the same --network-key",
+    REFUSED: "refused the handshake; something on the way may change the bytes",
+}
 
 QUIET = logging.getLogger("diffuse_core.websockets")
 """The library's own logger. Its debug lines would show frames, its info lines are noise."""
@@ -85,14 +98,28 @@ async def prove(connection: StrangerLimit, handshake: Handshake) -> None:
         HandshakeFailed: the other end is not who or what it must be.
         websockets.ConnectionClosed: it hung up.
     """
+    await converse(handshake, connection.send, lambda: connection.recv(decode=False))
+    connection.proven = True
+
+
+async def converse(
+    handshake: Handshake,
+    send: Callable[[bytes], Awaitable[None]],
+    receive: Callable[[], Awaitable[bytes]],
+) -> None:
+    """Run the handshake to its end. Raises HandshakeFailed, and what `send` and `receive` do."""
     message = handshake.start()
     while True:
         if message is not None:
-            await connection.send(message)
+            await send(message)
         if handshake.done:
-            connection.proven = True
             return
-        message = handshake.receive(await connection.recv(decode=False))
+        message = handshake.receive(await receive())
+
+
+def why_refused(code: int | None) -> str:
+    """What the other end's CLOSE_CODES or REFUSED means, to be read after its name."""
+    return _WHY.get(code, "hung up during the handshake; try again")
 
 
 def format_address(sockaddr: tuple[str, int]) -> str:

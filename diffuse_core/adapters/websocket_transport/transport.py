@@ -1,4 +1,4 @@
-"""Dialling and listening: implements ports.Transport."""
+"""Dialling, listening and securing: implements ports.Transport."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from diffuse_core.adapters.websocket_transport.connection import (
     CLOSE_CODES,
     CLOSE_S,
     OPTIONS,
-    REFUSED,
     SUBPROTOCOL,
     StrangerLimit,
     prove,
     tune,
+    why_refused,
 )
 from diffuse_core.adapters.websocket_transport.listener import WebSocketListener
+from diffuse_core.adapters.websocket_transport.securing import secure
 from diffuse_core.adapters.websocket_transport.sockets import open_socket, split_address
 from diffuse_core.domain.channel import Credentials, Handshake, HandshakeFailed
 from diffuse_core.errors import Unreachable
@@ -30,8 +31,9 @@ from diffuse_core.errors import Unreachable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from diffuse_core.domain.channel import Role
     from diffuse_core.domain.identity import Identity, NodeId
-    from diffuse_core.ports import Channel
+    from diffuse_core.ports import Carrier, Channel
 
 
 _STRANGE = "answers, but is no Diffuse node; check the port"
@@ -79,6 +81,20 @@ class WebSocketTransport:
         await listener.start(host, port)
         return listener
 
+    async def secure(
+        self,
+        carrier: Carrier,
+        expected: NodeId | None,
+        timeout: float,  # noqa: ASYNC109 - part of the port
+        *,
+        dialled: bool,
+    ) -> Channel:
+        """Make a channel over a carrier (see ports.Transport.secure)."""
+        role: Role = "dialler" if dialled else "listener"
+        ephemeral = secrets.token_bytes(32)
+        handshake = Handshake(self._credentials, role, ephemeral, expected, "relayed")
+        return await secure(carrier, handshake, timeout)
+
 
 async def _connect(address: str) -> _Outbound:
     host, port = split_address(address)
@@ -120,7 +136,8 @@ async def _prove(address: str, connection: _Outbound, handshake: Handshake) -> N
         if isinstance(error, HandshakeFailed):
             raise Unreachable(f"cannot use {address}: {error}") from error
         if isinstance(error, ConnectionClosed | OSError):
-            raise Unreachable(f"{address} {_why_refused(error)}") from error
+            code = error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
+            raise Unreachable(f"{address} {why_refused(code)}") from error
         raise
 
 
@@ -141,18 +158,3 @@ def _what_answered(error: Exception) -> str:
     if gone:
         return "hung up without an answer; it is busy, or no Diffuse node"
     return _STRANGE
-
-
-def _why_refused(error: Exception) -> str:
-    code = error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
-    if code == CLOSE_CODES["network"]:
-        return "is on another network; give both nodes the same --network"
-    if code == CLOSE_CODES["version"]:
-        return "speaks another protocol version; update the older node"
-    if code == CLOSE_CODES["keyed"]:
-        return "is on a network with a key; give this node the same --network-key"
-    if code == CLOSE_CODES["keyless"]:
-        return "has no network key and this node has one; give both the same --network-key"
-    if code == REFUSED:
-        return "refused the handshake; something on the way may change the bytes"
-    return "hung up during the handshake; try again"
