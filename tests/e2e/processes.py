@@ -135,6 +135,16 @@ class Processes:
             stdin=subprocess.DEVNULL if text is None else None,
         )
 
+    def spawn(self, *arguments: str, within: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start a command whose output the caller reads, and which the caller ends."""
+        return subprocess.Popen(
+            [*within, sys.executable, "-m", "diffuse_core", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(self.directory),
+        )
+
     def models(self, *extra: str) -> list[dict[str, Any]]:
         """The output of `models --json`."""
         done = self.command("models", "--bootstrap", self.sentinel, "--json", *extra)
