@@ -30,6 +30,7 @@ from diffuse_core.services.attachment import NodeAttachment
 from diffuse_core.services.client import ClientService
 from diffuse_core.services.compute import ComputeThread
 from diffuse_core.services.devices import check_computed, choose_device, default_capacity
+from diffuse_core.services.ending import Ending
 from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.model_choice import AUTO
@@ -292,7 +293,7 @@ async def _serve(
     cache = FileStorage(cache_dir() / "bundles")
     client = ClientService(node, cache, _load_tokenizer, _rng(), node.id)
     host: HostService | None = None
-    work: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait(), name="stop")]
+    work: list[asyncio.Task[None]] = []
     if options.host is not None:
         compute = ComputeThread()
         stack.callback(compute.close)
@@ -300,14 +301,15 @@ async def _serve(
         host = HostService(node, choice, model_store(), _load_slice, compute, options.host)
         life = _live(host, node, hope)
         work.append(asyncio.create_task(life, name="host"))
-    feed = FeedService(node, hardware, client, owner, stop.set, host)
+    ending = Ending(host.leave if host is not None else None)
+    stack.push_async_callback(ending.close)
+    work.append(asyncio.create_task(ending.over(stop), name="end"))
+    feed = FeedService(node, hardware, client, owner, ending.ask, host)
     stack.push_async_callback(feed.close)
     try:
         done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-        if host is not None:
-            await host.leave()
     finally:
         for task in work:
             task.cancel()

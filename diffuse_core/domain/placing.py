@@ -205,15 +205,20 @@ class Placing:
         elif self.phase == "leaving":
             self._end()
 
-    def leave(self, now: float, sessions: int) -> None:
-        """The process is to stop: Sessions that run have a bounded time to finish."""
-        if self.phase in ("leaving", "ended"):
+    def leave(self, now: float, sessions: int, patience: float | None = None) -> None:
+        """The process is to stop: Sessions that run have a bounded time to finish.
+
+        That is `patience` seconds from now, by default the pace's; asked again, the new time counts.
+        """
+        if self.phase == "ended":
+            return
+        self._deadline = now + (self._pace.stop_s if patience is None else patience)
+        if self.phase == "leaving":
             return
         serving = self.held is not None and sessions > 0
         if self.held is not None:
             self._steps.append(Publish(self.held.slice, "leaving"))
         self.phase = "leaving"
-        self._deadline = now + self._pace.stop_s
         if serving:
             self._steps.append(Drain())
         else:

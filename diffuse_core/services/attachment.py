@@ -90,9 +90,9 @@ class NodeAttachment:
                     async with asyncio.timeout(CANCEL_TIMEOUT_S):
                         await link.send(CancelGenerate(number))
 
-    async def stop_node(self) -> None:
-        """Ask the node to shut down."""
-        await self._open_link().send(StopNode())
+    async def stop_node(self, patience: float | None = None) -> None:
+        """Ask the node to shut down; Sessions may take `patience` seconds, None its usual time."""
+        await self._open_link().send(StopNode(patience))
 
     async def close(self) -> None:
         """Detach; the node goes on."""

@@ -20,7 +20,7 @@ from diffuse_core.domain.messages import (
 from diffuse_core.domain.view import Event, Failed, FeedUpdate, Finished, Telemetry
 from diffuse_core.errors import ChannelClosed, DiffuseError
 from diffuse_core.services.loop_lag import LoopLag
-from diffuse_core.services.tasks import TaskOwner
+from diffuse_core.services.tasks import Dropped, TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +35,21 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 MAX_GENERATIONS = 16
+OWNER_ONLY = "only this node's owner may ask that"
+"""All that anybody else ever gets to hear, whatever they sent."""
 
 
 class FeedService:
-    """Serves the owner: updates, generations, stop."""
+    """Serves the owner: updates, generations, stop.
+
+    Args:
+        node: the node that is served.
+        hardware: what the machine is measured with.
+        client: what generates on the owner's behalf.
+        owner: the only node id that is listened to.
+        stop: called with how many seconds Sessions may take to finish; None leaves it to the Host.
+        host: the Host that this node is, if it is one.
+    """
 
     def __init__(
         self,
@@ -46,7 +57,7 @@ class FeedService:
         hardware: Hardware,
         client: ClientService,
         owner: NodeId,
-        stop: Callable[[], None],
+        stop: Callable[[float | None], None],
         host: HostService | None = None,
     ) -> None:
         self._node = node
@@ -60,6 +71,7 @@ class FeedService:
         self._running: dict[tuple[Link, int], asyncio.Task[None]] = {}
         self._streams: dict[Link, asyncio.Task[None]] = {}
         self._last_traffic = (self._started, 0, 0)
+        self._strangers = Dropped("refused what only the owner may ask; last to node")
         self._lag = LoopLag()
         self._lag.start()
         links = node.links
@@ -67,6 +79,8 @@ class FeedService:
         links.handle(Generate, self._on_generate)
         links.handle(CancelGenerate, self._on_cancel)
         links.handle(StopNode, self._on_stop)
+        links.handle(Update, self._on_misdirected)
+        links.handle(Generated, self._on_misdirected)
         links.on_ended(self._on_ended)
 
     async def close(self) -> None:
@@ -77,8 +91,10 @@ class FeedService:
     async def _allowed(self, link: Link) -> bool:
         if link.remote == self._owner:
             return True
-        log.warning("%s asked for what only the owner may", short_text(link.remote))
-        await link.send(NotAllowed("only this node's owner may ask that"))
+        # One line a minute, whoever asks and how often: a stranger must not fill the log.
+        now = self._node.clock.monotonic()
+        self._strangers.count(log, now, short_text(link.remote))
+        await link.send(NotAllowed(OWNER_ONLY))
         return False
 
     # --- updates ----------------------------------------------------------------------
@@ -178,14 +194,22 @@ class FeedService:
             await link.send(Generated(message.request, Failed(text, 1)))
 
     async def _on_cancel(self, link: Link, message: CancelGenerate, _body: memoryview) -> None:
+        if not await self._allowed(link):
+            return
         task = self._running.get((link, message.request))
         if task is not None:
             task.cancel()
 
-    async def _on_stop(self, link: Link, _message: StopNode, _body: memoryview) -> None:
+    async def _on_misdirected(
+        self, link: Link, _message: Update | Generated, _body: memoryview
+    ) -> None:
+        """What a node says to its owner means nothing here, whoever sends it."""
+        await self._allowed(link)
+
+    async def _on_stop(self, link: Link, message: StopNode, _body: memoryview) -> None:
         if await self._allowed(link):
-            self._node.note("info", "stopped by its owner")
-            self._stop()
+            self._node.note("info", "asked to stop by its owner")
+            self._stop(message.patience)
 
     def _on_ended(self, link: Link) -> None:
         stream = self._streams.pop(link, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -11,6 +12,7 @@ from diffuse_core.domain.coverage import models
 from diffuse_core.domain.messages import OpenSession, SessionRefused
 from diffuse_core.domain.needs import Means
 from diffuse_core.domain.records import Load, ModelRef
+from diffuse_core.services import placement as placements
 from diffuse_core.services.bundles import BundleShelf
 from diffuse_core.services.devices import check_computed, default_capacity
 from diffuse_core.services.model_choice import (
@@ -100,6 +102,7 @@ class HostService:
         self._options = options
         self._interrupted = False
         self._leaving = False
+        self._leave_by = math.inf
         self.phase = "starting"
         self.progress = 0.0
         self.model: ModelRef | None = None
@@ -141,11 +144,18 @@ class HostService:
             if self.stage is not None:
                 await self.stage.close()
 
-    async def leave(self) -> None:
-        """Let the Sessions that run here finish, within a bounded time; then `run` ends."""
+    async def leave(self, patience: float | None = None) -> None:
+        """Let the Sessions that run here finish, within a bounded time; then `run` ends.
+
+        They have `patience` seconds, None for what a Host usually gives. Asked more than once, who
+        asks for the earliest end is heeded.
+        """
+        now = self._node.clock.monotonic()
         self._leaving = True
+        seconds = placements.STOP_S if patience is None else patience
+        self._leave_by = min(self._leave_by, now + seconds)
         if self._placement is not None and self._serving is not None:
-            await self._placement.leave(self._serving)
+            await self._placement.leave(self._serving, self._leave_by - now)
 
     async def _take_part(
         self,
@@ -327,6 +337,9 @@ class HostService:
 
     def phase_text(self) -> str:
         """Where the host is, for people."""
+        if self._leaving:
+            left = 0 if self.stage is None else self.stage.sessions
+            return f"leaving: {left} session{'' if left == 1 else 's'} left" if left else "leaving"
         if 0.0 < self.progress < 1.0:
             return f"{self.phase}, {self.progress:.0%}"
         return self.phase

@@ -142,16 +142,20 @@ class Placement:
         finally:
             self._ended.set()
 
-    async def leave(self, serving: Serving) -> None:
-        """Stop: Sessions that run have STOP_S to finish, then the rest is ended."""
+    async def leave(self, serving: Serving, patience: float | None = None) -> None:
+        """Stop: Sessions that run have `patience` seconds (None: STOP_S), then the rest is ended.
+
+        Called again meanwhile, the later call's time counts, from then on.
+        """
+        seconds = STOP_S if patience is None else patience
         running = serving.sessions
-        self._placing.leave(self._node.clock.monotonic(), running)
+        self._placing.leave(self._node.clock.monotonic(), running, seconds)
         self._wake.set()
         if running:
             what = "a session ends" if running == 1 else f"{running} sessions end"
-            self._node.note("info", f"stops when {what}, or in {STOP_S:.0f} s")
+            self._node.note("info", f"stops when {what}, or in {seconds:.0f} s")
             try:
-                async with asyncio.timeout(STOP_S + CLOSING_S):
+                async with asyncio.timeout(seconds + CLOSING_S):
                     await self._ended.wait()
             except TimeoutError:
                 log.warning("sessions did not end in time")

@@ -25,6 +25,7 @@ from diffuse_core.services.attachment import NodeAttachment
 from diffuse_core.services.client import ClientService
 from diffuse_core.services.compute import ComputeThread
 from diffuse_core.services.devices import Device
+from diffuse_core.services.ending import Ending
 from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.node import Node
@@ -65,7 +66,7 @@ class Host:
     compute: ComputeThread
     owner: Identity
     executors: list[Executor] = field(default_factory=list)
-    stop_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    ending: Ending = field(default_factory=Ending)
     life: asyncio.Task[None] | None = None
 
     @property
@@ -169,10 +170,10 @@ class Cluster:
             HostOptions(self.asked, self.contract, memory, max_layers),
         )
         client = ClientService(node, storage, tokenizer_of, random.Random(address), node.id)
-        host = Host(node, address, service, client, compute, self.identity(), executors)
-        feed = FeedService(
-            node, SystemHardware(), client, host.owner.node, host.stop_asked.set, service
-        )
+        ending = Ending(service.leave)
+        self.stack.push_async_callback(ending.close)
+        host = Host(node, address, service, client, compute, self.identity(), executors, ending)
+        feed = FeedService(node, SystemHardware(), client, host.owner.node, ending.ask, service)
         self.stack.push_async_callback(feed.close)
         host.life = asyncio.create_task(service.run(alone=False), name=f"host {address}")
         self.stack.push_async_callback(self.end, host)

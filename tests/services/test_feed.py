@@ -224,7 +224,7 @@ async def test_a_stranger_gets_nothing(split: Callable) -> None:
     hostile = await cluster.attach(host, cluster.identity())
     await hostile.stop_node()
     await until(lambda: hostile._refusal is not None)
-    assert not host.stop_asked.is_set()
+    assert not host.ending.asked.is_set()
     await host.idle()
 
 
@@ -248,7 +248,7 @@ async def test_the_owner_stops_the_node(split: Callable) -> None:
     cluster = await split(1)
     attached = await cluster.attach(cluster.hosts[0])
     await attached.stop_node()
-    await asyncio.wait_for(cluster.hosts[0].stop_asked.wait(), 2)
+    await asyncio.wait_for(cluster.hosts[0].ending.asked.wait(), 2)
 
 
 @pytest.mark.parametrize("orderly", [True, False])
