@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diffuse_core.settings import DEFAULT_PORT, NetworkOptions
@@ -12,7 +13,6 @@ from tests.e2e.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from tests.e2e.routers import Neighbourhood
     from tests.services.tiny_model import TinyModel
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NETWORK = NetworkOptions("nat", mdns=False)
 WAIT_S = 60.0
 POLL_S = 0.2
+ESTABLISHED = "01"
+"""In the kernel's table of TCP sockets."""
 
 
 class NatTown(Processes):
@@ -111,6 +113,13 @@ class NatTown(Processes):
         told = self.own_status(name)["telemetry"]
         return told["sessions"] == 0 and told["kv_used"] == 0
 
+    def connections(self, name: str) -> int:
+        """How many TCP connections with a node's port stand, as its own machine tells."""
+        table = Path(f"/proc/{self.running[name].pid}/net/tcp").read_text().splitlines()[1:]
+        ends = (line.split()[1:4:2] for line in table)
+        own = f":{DEFAULT_PORT:04X}"
+        return sum(local.endswith(own) and state == ESTABLISHED for local, state in ends)
+
     def until(self, condition: Callable[[], object], seconds: float = WAIT_S) -> float:
         """Wait for what nodes tell; the seconds it took."""
         begun = time.monotonic()
@@ -130,10 +139,15 @@ class NatTown(Processes):
 
     def asks(self, name: str, prompt: str, tokens: int, *extra: str) -> dict[str, Any]:
         """The output of `query --json` on a machine."""
+        code, said, error = self.tries(name, prompt, tokens, *extra)
+        assert code == 0, error
+        return dict(json.loads(said))
+
+    def tries(self, name: str, prompt: str, tokens: int, *extra: str) -> tuple[int, str, str]:
+        """Exit code, output and errors of `query --json` on a machine."""
         words = self._question(prompt, tokens, (*self.bootstrap, "--json", *extra))
         done = self.command(*words, within=self.around.within(name))
-        assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
+        return done.returncode, done.stdout, done.stderr
 
     def asking(self, name: str, prompt: str, tokens: int, *extra: str) -> Asking:
         """A `query` on a machine whose answer is read as it comes."""
