@@ -12,16 +12,18 @@ MAX_FRAME_BYTES = 4 * 2**20
 """What one frame may carry."""
 
 REKEY_MESSAGES = 2**16
+REKEY_S = 3600.0
+"""How long after its first use a key is replaced, at the next frame."""
 
 _LENGTH = 2
 _KIND = 1
 _CHUNK = MAX_MESSAGE_BYTES - TAG_BYTES - _KIND
 _OVERHEAD = _LENGTH + _KIND + TAG_BYTES
 
-MAX_SEALED_BYTES = MAX_FRAME_BYTES + -(-MAX_FRAME_BYTES // _CHUNK) * _OVERHEAD
-"""What a sealed frame may take on the wire."""
+MAX_SEALED_BYTES = MAX_FRAME_BYTES + (-(-MAX_FRAME_BYTES // _CHUNK) + 1) * _OVERHEAD
+"""What a sealed frame may take on the wire, with a renewal before it."""
 
-_MORE, _LAST, _FAREWELL = b"\x00", b"\x01", b"\x02"
+_MORE, _LAST, _FAREWELL, _RENEWAL = b"\x00", b"\x01", b"\x02", b"\x03"
 
 
 class SealedStream:
@@ -29,19 +31,24 @@ class SealedStream:
 
     One frame is one wire message: Noise messages with a 2-byte big-endian length before each,
     whose first byte says, encrypted, whether more of the frame follows. Both ends count messages
-    and replace the key of a direction after every REKEY_MESSAGES of it.
+    and replace the key of a direction after every REKEY_MESSAGES of it. When its key gets old,
+    the sender replaces it sooner and says so with a message of its own before the frame, so that
+    no clock of the receiver matters. With `ages` false it does not: nodes before protocol 1.2
+    would not understand.
     """
 
-    def __init__(self, sending: CipherState, receiving: CipherState) -> None:
+    def __init__(self, sending: CipherState, receiving: CipherState, *, ages: bool = True) -> None:
         self._sending = sending
         self._receiving = receiving
+        self._ages = ages
+        self._first_use: float | None = None
         self._sent = 0
         self._received = 0
         self._may_send = True
         self._may_receive = True
 
-    def seal(self, frame: bytes) -> bytes:
-        """The wire message of a frame.
+    def seal(self, frame: bytes, now: float) -> bytes:
+        """The wire message of a frame; `now` is a monotonic time in seconds.
 
         Raises:
             ValueError: the frame passes MAX_FRAME_BYTES.
@@ -51,15 +58,12 @@ class SealedStream:
             raise ValueError(f"a frame of {len(frame)} bytes passes {MAX_FRAME_BYTES}")
         if not self._may_send:
             raise ChannelClosed("the channel was closed")
-        if len(frame) <= _CHUNK:
-            return self._encrypt(_LAST + frame)
-        view = memoryview(frame)
-        last = (len(frame) - 1) // _CHUNK * _CHUNK
-        parts = [
-            self._encrypt(b"".join((_LAST if at == last else _MORE, view[at : at + _CHUNK])))
-            for at in range(0, len(frame), _CHUNK)
-        ]
-        return b"".join(parts)
+        if self._first_use is None:
+            self._first_use = now
+        if now - self._first_use >= REKEY_S and self._ages:
+            self._first_use = now
+            return self._encrypt(_RENEWAL) + self._seal(frame)
+        return self._seal(frame)
 
     def close(self) -> bytes:
         """The wire message that says farewell; nothing can be sealed after it."""
@@ -90,33 +94,52 @@ class SealedStream:
         self._may_receive = True
         return frame
 
+    def _seal(self, frame: bytes) -> bytes:
+        if len(frame) <= _CHUNK:
+            return self._encrypt(_LAST + frame)
+        view = memoryview(frame)
+        last = (len(frame) - 1) // _CHUNK * _CHUNK
+        parts = [
+            self._encrypt(b"".join((_LAST if at == last else _MORE, view[at : at + _CHUNK])))
+            for at in range(0, len(frame), _CHUNK)
+        ]
+        return b"".join(parts)
+
     def _open(self, wire: bytes) -> tuple[bytes, bytes]:
         parts: list[bytes] = []
         kind, at = _MORE, 0
         while kind == _MORE:
-            end = at + _LENGTH + int.from_bytes(wire[at : at + _LENGTH], "big")
-            # A length past the end makes a slice that is too short to authenticate.
-            sealed = wire[at + _LENGTH : end]
-            plain = self._decrypt(sealed)
-            kind, at = plain[:_KIND], end
+            plain, end = self._next(wire, at)
+            if plain == _RENEWAL and at == 0:
+                plain, end = self._next(wire, end)
+            kind = plain[:_KIND]
             # Only whole messages may come before the last: many tiny ones would cost much.
-            if kind == _MORE and len(sealed) != MAX_MESSAGE_BYTES:
+            if kind == _MORE and len(plain) != _KIND + _CHUNK:
                 raise NoiseError("a malformed message arrived")
             parts.append(plain[_KIND:])
+            at = end
         if at != len(wire) or kind not in (_LAST, _FAREWELL):
             raise NoiseError("a malformed message arrived")
         return kind, parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def _next(self, wire: bytes, at: int) -> tuple[bytes, int]:
+        start = at + _LENGTH
+        end = start + int.from_bytes(wire[at:start], "big")
+        # A length past the end makes a slice that is too short to authenticate.
+        return self._decrypt(wire[start:end]), end
+
     def _encrypt(self, plain: bytes) -> bytes:
         sealed = self._sending.encrypt(plain)
         self._sent += 1
-        if self._sent % REKEY_MESSAGES == 0:
+        if self._sent == REKEY_MESSAGES or plain == _RENEWAL:
+            self._sent = 0
             self._sending.rekey()
         return len(sealed).to_bytes(_LENGTH, "big") + sealed
 
     def _decrypt(self, sealed: bytes) -> bytes:
         plain = self._receiving.decrypt(sealed)
         self._received += 1
-        if self._received % REKEY_MESSAGES == 0:
+        if self._received == REKEY_MESSAGES or plain == _RENEWAL:
+            self._received = 0
             self._receiving.rekey()
         return plain

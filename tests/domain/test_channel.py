@@ -281,4 +281,4 @@ def test_the_session_of_a_handshake_carries_frames_both_ways() -> None:
     finish(a, b)
     near, far = a.session(), b.session()
     for sends, gets in ((near, far), (far, near), (near, far)):
-        assert gets.open(sends.seal(b"frame")) == b"frame"
+        assert gets.open(sends.seal(b"frame", 0.0)) == b"frame"

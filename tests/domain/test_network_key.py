@@ -48,8 +48,8 @@ def test_both_sides_with_the_key_learn_who_is_there_and_talk() -> None:
     assert b.receive(a.receive(b.receive(a.start()))) is None
     assert (a.remote, b.remote) == (BOB.node, ALICE.node)
     near, far = a.session(), b.session()
-    assert far.open(near.seal(b"there")) == b"there"
-    assert near.open(far.seal(b"back")) == b"back"
+    assert far.open(near.seal(b"there", 0.0)) == b"there"
+    assert near.open(far.seal(b"back", 0.0)) == b"back"
 
 
 @pytest.mark.parametrize(

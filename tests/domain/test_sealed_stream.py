@@ -9,6 +9,7 @@ from diffuse_core.domain.noise import MAX_MESSAGE_BYTES, CipherState
 from diffuse_core.domain.sealed_stream import (
     MAX_FRAME_BYTES,
     MAX_SEALED_BYTES,
+    REKEY_S,
     SealedStream,
 )
 from diffuse_core.errors import ChannelClosed
@@ -31,16 +32,17 @@ def test_frames_of_every_size_arrive_unchanged(size: int) -> None:
     a, b = streams()
     frame = (b"0123456789abcde" * (size // 15 + 1))[:size]
     for sends, gets in ((a, b), (b, a), (a, b)):
-        wire = sends.seal(frame)
+        wire = sends.seal(frame, 0.0)
         assert size < len(wire) <= MAX_SEALED_BYTES
         assert gets.open(wire) == frame
 
 
 def test_the_largest_frame_just_fits_the_bound() -> None:
     a, _ = streams()
-    assert len(a.seal(bytes(MAX_FRAME_BYTES))) == MAX_SEALED_BYTES
+    a.seal(b"", 0.0)
+    assert len(a.seal(bytes(MAX_FRAME_BYTES), REKEY_S)) == MAX_SEALED_BYTES
     with pytest.raises(ValueError, match="passes"):
-        a.seal(bytes(MAX_FRAME_BYTES + 1))
+        a.seal(bytes(MAX_FRAME_BYTES + 1), 0.0)
 
 
 def test_oversized_wire_messages_are_refused() -> None:
@@ -52,29 +54,29 @@ def test_oversized_wire_messages_are_refused() -> None:
 
 
 def test_every_flipped_bit_kills_the_stream_for_good() -> None:
-    wire_size = len(streams()[0].seal(b"payload"))
+    wire_size = len(streams()[0].seal(b"payload", 0.0))
     for at in range(wire_size * 8):
         a, b = streams()
-        wire = bytearray(a.seal(b"payload"))
+        wire = bytearray(a.seal(b"payload", 0.0))
         wire[at // 8] ^= 1 << at % 8
         with pytest.raises(ChannelClosed):
             b.open(bytes(wire))
         with pytest.raises(ChannelClosed, match="ended"):
-            b.open(a.seal(b"next"))
+            b.open(a.seal(b"next", 0.0))
 
 
 def test_replay_reordering_loss_and_reflection_are_refused() -> None:
     a, b = streams()
-    first, second = a.seal(b"1"), a.seal(b"2")
+    first, second = a.seal(b"1", 0.0), a.seal(b"2", 0.0)
     assert b.open(first) == b"1"
     with pytest.raises(ChannelClosed):
         b.open(first)
     a, b = streams()
-    a.seal(b"lost")
+    a.seal(b"lost", 0.0)
     with pytest.raises(ChannelClosed):
-        b.open(a.seal(b"2"))
+        b.open(a.seal(b"2", 0.0))
     a, b = streams()
-    mine = a.seal(b"mine")
+    mine = a.seal(b"mine", 0.0)
     with pytest.raises(ChannelClosed):
         a.open(mine)
     assert b.open(mine) == b"mine"
@@ -93,15 +95,15 @@ def test_a_frame_cannot_be_cut_or_extended_at_message_borders() -> None:
         lambda w: w + b"\x00\x00",
     ):
         a, b = streams()
-        wire = a.seal(frame)
+        wire = a.seal(frame, 0.0)
         with pytest.raises(ChannelClosed):
             b.open(change(wire))
     a, b = streams()
     with pytest.raises(ChannelClosed):
-        b.open(a.seal(b"one") + a.seal(b"two"))
+        b.open(a.seal(b"one", 0.0) + a.seal(b"two", 0.0))
 
 
-@pytest.mark.parametrize("plain", [b"", b"\x03x", b"\x00x", b"\xff"])
+@pytest.mark.parametrize("plain", [b"", b"\x03x", b"\x04", b"\x00x", b"\xff"])
 def test_unknown_kinds_and_needless_pieces_are_refused(plain: bytes) -> None:
     a, b = streams()
     with pytest.raises(ChannelClosed):
@@ -110,34 +112,34 @@ def test_unknown_kinds_and_needless_pieces_are_refused(plain: bytes) -> None:
 
 def test_a_farewell_is_authenticated_and_final() -> None:
     a, b = streams()
-    last, farewell = a.seal(b"last"), a.close()
+    last, farewell = a.seal(b"last", 0.0), a.close()
     assert b.open(last) == b"last"
     assert b.open(farewell) is None
     with pytest.raises(ChannelClosed):
         b.open(farewell)
-    for late in (a.close, lambda: a.seal(b"late")):
+    for late in (a.close, lambda: a.seal(b"late", 0.0)):
         with pytest.raises(ChannelClosed, match="closed"):
             late()
     # The other direction goes on until it says farewell too.
-    assert a.open(b.seal(b"bye")) == b"bye"
+    assert a.open(b.seal(b"bye", 0.0)) == b"bye"
 
 
 def test_both_directions_rekey_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REKEY_MESSAGES", 3)
     a, b = streams()
     for number in range(10):
-        assert b.open(a.seal(b"%d" % number)) == b"%d" % number
+        assert b.open(a.seal(b"%d" % number, 0.0)) == b"%d" % number
     big = bytes(5 * CHUNK)
-    assert a.open(b.seal(big)) == big
-    assert b.open(a.seal(big)) == big
+    assert a.open(b.seal(big, 0.0)) == big
+    assert b.open(a.seal(big, 0.0)) == big
     assert a.open(b.close()) is None
 
 
 def test_a_receiver_that_does_not_rekey_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = streams()
     monkeypatch.setattr(module, "REKEY_MESSAGES", 1)
-    a.seal(b"rekeys after this")
+    a.seal(b"rekeys after this", 0.0)
     monkeypatch.undo()
     b._receiving._nonce = 1
     with pytest.raises(ChannelClosed):
-        b.open(a.seal(b"x"))
+        b.open(a.seal(b"x", 0.0))

@@ -34,6 +34,7 @@ class SealedChannel:
         self._stream = stream
         self._remote = remote
         self._deadline = send_deadline
+        self._now = asyncio.get_running_loop().time
         self._order = asyncio.Lock()
         self._closing = False
         self._ending = ""
@@ -65,7 +66,7 @@ class SealedChannel:
             async with asyncio.timeout(self._deadline), self._order:
                 if self._ending:
                     raise self._closed()
-                await self._pass_on(self._stream.seal(frame))
+                await self._pass_on(self._stream.seal(frame, self._now()))
         except TimeoutError as error:
             raise await self._break(f"did not read for {self._deadline:g} s") from error
 

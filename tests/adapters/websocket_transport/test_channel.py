@@ -98,7 +98,7 @@ async def test_a_changed_frame_ends_the_channel() -> None:
     async with listening(inbox) as listener:
         near = await alice().dial(listener.address, None, TIMEOUT)
         far = await inbox.channels.get()
-        wire = bytearray(near._stream.seal(b"frame"))
+        wire = bytearray(near._stream.seal(b"frame", 0.0))
         wire[-1] ^= 1
         await near._connection.send(bytes(wire))
         with pytest.raises(ChannelClosed, match="misbehaved"):
