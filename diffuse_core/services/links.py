@@ -6,18 +6,22 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import NotAllowed
+from diffuse_core.domain.relayed_address import is_relayed
 from diffuse_core.errors import ChannelClosed, Unreachable
+from diffuse_core.services.dialling import race
 from diffuse_core.services.loopback import loopback
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Coroutine
 
     from diffuse_core.domain.messages import AnyMessage
     from diffuse_core.ports import Channel, Transport
@@ -26,7 +30,7 @@ log = logging.getLogger(__name__)
 
 DIAL_TIMEOUT_S = 5.0
 DIAL_ALL_S = 6.0
-"""For all addresses of a node; each gets a fair part of what the ones before it left."""
+"""For all addresses of a node."""
 MAX_LINKS = 512
 MAX_TURNED_AWAY = 1024
 """Nodes not on the allow list of which one remembers that this was told."""
@@ -49,7 +53,7 @@ class Link:
         self._order = asyncio.Lock()
         self.remote = channel.remote
         self.remote_address = channel.remote_address
-        self.relayed_through: NodeId | None = getattr(channel, "relayed_through", None)
+        self.relayed_through = channel.relayed_through
         self.dialled = dialled
         self.closed = False
         self._given_up = False
@@ -185,12 +189,19 @@ class Links:
             Unreachable: as Transport.dial; or that node is not allowed.
         """
         patience = DIAL_TIMEOUT_S if seconds is None else min(seconds, DIAL_TIMEOUT_S)
-        channel = await self._transport.dial(address, expected, patience)
+        return await self._adopt(await self._channel(address, expected, patience))
+
+    async def _channel(self, address: str, expected: NodeId | None, seconds: float) -> Channel:
+        channel = await self._transport.dial(address, expected, seconds)
         if not self._is_allowed(channel.remote):
             await channel.close()
             raise Unreachable(
                 f"node {short_text(channel.remote)} at {address} is not on this node's allow list"
             )
+        return channel
+
+    async def _adopt(self, channel: Channel) -> Link:
+        """Take a channel that was dialled into the pool."""
         link = Link(channel, self.traffic, dialled=True)
         self._register(link)
         if self._tasks.spawn(self._read(link), f"read {short_text(link.remote)}") is None:
@@ -199,9 +210,10 @@ class Links:
         return link
 
     async def to(self, node: NodeId, addresses: Iterable[str]) -> Link:
-        """An open link to `node`, dialling it at the first of `addresses` that answers.
+        """An open link to `node`, dialling it at whichever of `addresses` answers first.
 
-        Takes at most DIAL_ALL_S; a link that `node` opens meanwhile is as good.
+        They are dialled as `dialling.race` does, relayed ones after the others. Takes at most
+        DIAL_ALL_S; a link that `node` opens meanwhile is as good.
 
         Raises:
             Unreachable: none answered as that node.
@@ -234,18 +246,24 @@ class Links:
     async def _dial_any(
         self, node: NodeId, addresses: tuple[str, ...], result: asyncio.Future[Link]
     ) -> None:
-        problem = Unreachable(f"node {short_text(node)} advertises no address")
+        problems: list[Unreachable] = []
         loop = asyncio.get_running_loop()
         until = loop.time() + DIAL_ALL_S
+
+        def channel(address: str) -> Coroutine[Any, Any, Channel]:
+            patience = min(DIAL_TIMEOUT_S, max(0.0, until - loop.time()))
+            return self._channel(address, node, patience)
+
+        dials = [partial(channel, address) for address in sorted(addresses, key=is_relayed)]
+        problem: Unreachable | None = None
         try:
-            for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-                try:
-                    # Whoever waits is told by `_register`, or was already.
-                    await self.dial(address, node, max(0.0, until - loop.time()) / left)
-                except Unreachable as error:
-                    problem = error
-                if result.done():
-                    return
+            async with aclosing(race(dials, problems.append, result)) as made:
+                async for one in made:
+                    # Whoever waits is told by `_register`.
+                    await self._adopt(one)
+                    break
+        except Unreachable as error:
+            problem = error
         except BaseException:
             # Who waits was not cancelled itself and must be told in words.
             problem = Unreachable(f"the dial to {short_text(node)} was given up")
@@ -253,7 +271,7 @@ class Links:
         finally:
             if not result.done():
                 self._dialling.pop(node, None)
-                result.set_exception(problem)
+                result.set_exception(problem or _none_answered(node, problems))
 
     def _register(self, link: Link) -> None:
         self._open.setdefault(link.remote, []).append(link)
@@ -301,8 +319,11 @@ class Links:
     async def _end(self, link: Link) -> None:
         link.closed = True
         self._drop(link)
+        given = self._surrendered.pop(link, None)
         with contextlib.suppress(ChannelClosed):
-            await self._surrendered.pop(link, link).close()
+            await link.close()
+            if given is not None:
+                await given.close()
 
     def _drop(self, link: Link) -> None:
         mine = self._open.get(link.remote, [])
@@ -318,5 +339,22 @@ class Links:
         """Close every link and end every task."""
         links = [link for mine in self._open.values() for link in mine]
         given = tuple(self._surrendered.values())
-        await asyncio.gather(*(one.close() for one in (*links, *given)), return_exceptions=True)
+        closing = (*(link.close() for link in links), *(channel.close() for channel in given))
+        await asyncio.gather(*closing, return_exceptions=True)
         await self._tasks.close()
+
+
+def _none_answered(node: NodeId, problems: list[Unreachable]) -> Unreachable:
+    """Why no address of a node led to it; caused by a TimeoutError where all were silent."""
+    if not problems:
+        return Unreachable(f"node {short_text(node)} advertises no address")
+    if len(problems) == 1:
+        return problems[0]
+    causes = [problem.__cause__ for problem in problems]
+    spoke = [cause for cause in causes if not isinstance(cause, TimeoutError)]
+    error = Unreachable(
+        f"node {short_text(node)} answers at none of its {len(problems)} addresses: "
+        + "; ".join(map(str, problems))
+    )
+    error.__cause__ = (spoke or causes)[0]
+    return error
