@@ -74,7 +74,10 @@ class Carrier(Protocol):
         ...
 
     async def send(self, wire: bytes) -> None:
-        """Send one message of up to MAX_SEALED_BYTES. Raises ChannelClosed."""
+        """Send one message of up to MAX_SEALED_BYTES. Raises ChannelClosed.
+
+        Whoever begins to send and is cancelled has sent it whole all the same.
+        """
         ...
 
     async def receive(self) -> bytes:

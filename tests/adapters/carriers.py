@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.errors import ChannelClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SENTINEL = NodeId(b"\x09" * 32)
 
 
 class QueueCarrier:
-    """One end; implements ports.Carrier. `stuck` keeps what is sent waiting for ever."""
+    """One end; implements ports.Carrier.
+
+    `change` gives what arrives instead of a message, `tap` sees what is sent. `stuck` keeps what
+    is sent waiting for ever.
+    """
 
     remote_address = "sentinel:1"
     relayed_through = SENTINEL
@@ -21,13 +29,17 @@ class QueueCarrier:
         self.other = self
         self.closed = False
         self.stuck = False
+        self.tap: Callable[[bytes], object] = len
+        self.change: Callable[[bytes], list[bytes]] = lambda wire: [wire]
 
     async def send(self, wire: bytes) -> None:
         if self.stuck:
             await asyncio.Event().wait()
         if self.closed:
             raise ChannelClosed("the carrier ended")
-        self.other.inbox.put_nowait(wire)
+        self.tap(wire)
+        for message in self.change(wire):
+            self.other.inbox.put_nowait(message)
 
     async def receive(self) -> bytes:
         wire = await self.inbox.get()

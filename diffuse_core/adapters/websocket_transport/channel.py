@@ -59,9 +59,6 @@ class WebSocketCarrier:
 class WebSocketChannel(SealedChannel):
     """A direct channel."""
 
-    # The library buffers a whole message before it waits.
-    _whole_sends = True
-
     def __init__(
         self,
         connection: Connection,

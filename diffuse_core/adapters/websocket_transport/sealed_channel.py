@@ -20,9 +20,6 @@ SEND_DEADLINE_S = 20.0
 class SealedChannel:
     """Implements ports.Channel. Safe for several senders, and for one receiver at a time."""
 
-    _whole_sends = False
-    """Whether a send of the carrier that is cancelled sent all or nothing."""
-
     def __init__(
         self,
         carrier: Carrier,
@@ -112,11 +109,6 @@ class SealedChannel:
             await self._carrier.send(wire)
         except ChannelClosed as error:
             raise await self._break("broke off") from error
-        except asyncio.CancelledError:
-            if not self._whole_sends:
-                # What follows half a message could not be read.
-                self._ending = self._ending or "broke off"
-            raise
 
     async def _break(self, what: str) -> ChannelClosed:
         # The first cause is what every later call tells.
