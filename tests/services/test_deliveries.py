@@ -11,7 +11,7 @@ from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.messages import Ack, Ping, Push
 from diffuse_core.errors import ChannelClosed, Unreachable
-from diffuse_core.services import deliveries, links
+from diffuse_core.services import deliveries
 from diffuse_core.services.deliveries import DIALS_FOR_THE_MET, MAX_DIALS, Deliveries
 from diffuse_core.services.links import Link, Links
 from diffuse_core.services.tasks import WARN_S, TaskOwner
@@ -36,13 +36,11 @@ class Roads:
     def __init__(self, network: MemoryNetwork, own: NodeId) -> None:
         self._transport = network.transport(own)
         self.dialled: list[str] = []
-        self.asked_s: list[float] = []
         self.underway = 0
         self.give_up = asyncio.Event()
 
     async def dial(self, address: str, expected: NodeId, seconds: float) -> Channel:
         self.dialled.append(address)
-        self.asked_s.append(seconds)
         if not address.startswith("silent"):
             return await self._transport.dial(address, expected, seconds)
         self.underway += 1
@@ -278,17 +276,6 @@ async def test_what_is_remembered_is_bounded(
         sender.post.send(node(number + 1), Ack(1))
         await sender.settled()
     assert len(sender.post._failures) == 5
-
-
-async def test_a_dial_shares_its_time_among_all_addresses(sender: Sender) -> None:
-    sender.roads.give_up.set()
-    with pytest.raises(Unreachable):
-        await sender.links.to(node(5), ("silent:1", "silent:2", "silent:3", "silent:4"))
-    with pytest.raises(Unreachable):
-        await sender.links.to(node(5), ("silent:5",))
-    first, *_, last, alone = sender.roads.asked_s
-    assert first == pytest.approx(links.DIAL_ALL_S / 4, abs=0.1)
-    assert last == alone == links.DIAL_TIMEOUT_S
 
 
 async def test_tasks_beyond_a_limit_are_told_once_a_minute(
