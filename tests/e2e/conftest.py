@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.namespaces import namespaces_missing
-from tests.e2e.nat_town import NatTown
 from tests.e2e.routers import Neighbourhood
+from tests.e2e.town import NatTown
 from tests.services.tiny_model import TinyModel, make_tiny_model
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Real nodes in a neighbourhood: sentinels and clients outside, hosts in homes behind routers."""
+"""Towns of real nodes, some of which nobody can dial: on loopback, and behind routers."""
 
 from __future__ import annotations
 
@@ -17,25 +17,34 @@ if TYPE_CHECKING:
     from tests.e2e.routers import Neighbourhood
     from tests.services.tiny_model import TinyModel
 
-NETWORK = NetworkOptions("nat", mdns=False)
+NETWORK = NetworkOptions("town", mdns=False)
 WAIT_S = 60.0
 POLL_S = 0.2
 ESTABLISHED = "01"
 """In the kernel's table of TCP sockets."""
 
 
-class NatTown(Processes):
-    """Each node is named as the machine it runs on, and listens on the usual port there."""
+class Town(Processes):
+    """Sentinels, hosts and clients on loopback, each node with a name of its own."""
 
-    def __init__(self, directory: Path, around: Neighbourhood, model: TinyModel) -> None:
+    def __init__(self, directory: Path, model: TinyModel) -> None:
         super().__init__(directory)
-        self.around = around
         self.model = model
         self.sentinels: list[str] = []
+        self._places: dict[str, str] = {}
+
+    def within(self, name: str) -> Sequence[str]:
+        """What to put before a command for it to run on a machine."""
+        del name
+        return ()
 
     def place(self, name: str) -> str:
-        """Where a node would be dialled, if it could be."""
-        return f"{self.around.address(name)}:{DEFAULT_PORT}"
+        """Where a node can be dialled, or could be if others were let in."""
+        return self._places[name]
+
+    def listening(self, name: str) -> tuple[str, ...]:
+        """The options that say where a node listens: at its old place if it had one."""
+        return ("--listen", self._places.get(name, "127.0.0.1:0"))
 
     @property
     def bootstrap(self) -> tuple[str, ...]:
@@ -45,15 +54,23 @@ class NatTown(Processes):
     def run_node(self, name: str, role: str, *arguments: str) -> None:
         """Start a node on its machine, and wait until it listens."""
         others = self.bootstrap if self.sentinels else ()
-        arguments = (role, *arguments, *others, *NETWORK.arguments())
-        self.start(name, *arguments, within=self.around.within(name))
-        self.address(name)
+        where = () if "--listen" in arguments else self.listening(name)
+        words = (role, *arguments, *where, *others, *NETWORK.arguments())
+        self.start(name, *words, within=self.within(name))
+        self._places[name] = self.address(name)
 
     def start_sentinels(self, *names: str) -> None:
         """Start sentinels that know each other."""
         for name in names:
             self.run_node(name, "sentinel")
             self.sentinels.append(name)
+
+    def kill(self, name: str) -> float:
+        """End a process at once; the monotonic time of it."""
+        self.running[name].kill()
+        killed = time.monotonic()
+        self.running[name].wait()
+        return killed
 
     def revive_sentinel(self, name: str) -> None:
         """Start a sentinel again that was killed: the same node at the same place."""
@@ -86,7 +103,7 @@ class NatTown(Processes):
 
     def _on(self, name: str, *arguments: str) -> tuple[int, str, str]:
         words = (*arguments, *NETWORK.arguments())
-        done = self.command(*words, within=self.around.within(name))
+        done = self.command(*words, within=self.within(name))
         return done.returncode, done.stdout, done.stderr
 
     def node(self, status: dict[str, Any], name: str) -> dict[str, Any] | None:
@@ -117,7 +134,7 @@ class NatTown(Processes):
         """How many TCP connections with a node's port stand, as its own machine tells."""
         table = Path(f"/proc/{self.running[name].pid}/net/tcp").read_text().splitlines()[1:]
         ends = (line.split()[1:4:2] for line in table)
-        own = f":{DEFAULT_PORT:04X}"
+        own = f":{int(self.place(name).rpartition(':')[2]):04X}"
         return sum(local.endswith(own) and state == ESTABLISHED for local, state in ends)
 
     def until(self, condition: Callable[[], object], seconds: float = WAIT_S) -> float:
@@ -146,10 +163,31 @@ class NatTown(Processes):
     def tries(self, name: str, prompt: str, tokens: int, *extra: str) -> tuple[int, str, str]:
         """Exit code, output and errors of `query --json` on a machine."""
         words = self._question(prompt, tokens, (*self.bootstrap, "--json", *extra))
-        done = self.command(*words, within=self.around.within(name))
+        done = self.command(*words, within=self.within(name))
         return done.returncode, done.stdout, done.stderr
 
     def asking(self, name: str, prompt: str, tokens: int, *extra: str) -> Asking:
         """A `query` on a machine whose answer is read as it comes."""
         words = self._question(prompt, tokens, (*self.bootstrap, "--timings", *extra))
-        return Asking(self.spawn(*words, within=self.around.within(name)))
+        return Asking(self.spawn(*words, within=self.within(name)))
+
+
+class NatTown(Town):
+    """Each node is named as the machine it runs on, and listens at the usual port there."""
+
+    def __init__(self, directory: Path, around: Neighbourhood, model: TinyModel) -> None:
+        super().__init__(directory, model)
+        self.around = around
+
+    def within(self, name: str) -> Sequence[str]:
+        """What to put before a command for it to run on a machine."""
+        return self.around.within(name)
+
+    def place(self, name: str) -> str:
+        """Where a node can be dialled, or could be if others were let in."""
+        return f"{self.around.address(name)}:{DEFAULT_PORT}"
+
+    def listening(self, name: str) -> tuple[str, ...]:
+        """Nothing is said: all interfaces, as by default."""
+        del name
+        return ()
