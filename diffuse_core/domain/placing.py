@@ -208,7 +208,8 @@ class Placing:
     def leave(self, now: float, sessions: int, patience: float | None = None) -> None:
         """The process is to stop: Sessions that run have a bounded time to finish.
 
-        That is `patience` seconds from now, by default the pace's; asked again, the new time counts.
+        That is `patience` seconds from now, by default the pace's; asked again, the new time
+        counts.
         """
         if self.phase == "ended":
             return

@@ -1,0 +1,166 @@
+"""Key files: an identity's secret on disk, for its owner alone and never overwritten.
+
+The first line is the 32-byte seed, the second the node id that it makes, each as 64 hexadecimal
+digits. The second line is a check: one wrong digit of a seed makes another sound identity, which
+nobody would notice. Files of one line, which earlier versions wrote, are taken as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shlex
+import stat
+from typing import TYPE_CHECKING
+
+from diffuse_core.adapters.file_storage.disk import (
+    make_directory,
+    open_regular,
+    sync_directory,
+    unusable,
+    write_beside,
+)
+from diffuse_core.domain.identity import Identity, node_text
+from diffuse_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_KEY_BYTES = 256
+SEED_BYTES = 32
+
+_KEY = re.compile(rb"\s*([0-9a-fA-F]{64})(?:\s*\n\s*([0-9a-fA-F]{64}))?\s*")
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def key_bytes(identity: Identity) -> bytes:
+    """What a key file of this identity holds. A secret."""
+    return f"{identity.seed.hex()}\n{node_text(identity.node)}\n".encode()
+
+
+def parse_key(data: bytes) -> Identity:
+    """The identity of a key file's content.
+
+    Raises:
+        ValueError: it is no key, or not that of the node it names.
+    """
+    found = _KEY.fullmatch(data)
+    if found is None or len(data) > MAX_KEY_BYTES:
+        raise ValueError("no key")
+    identity = Identity(bytes.fromhex(found[1].decode()))
+    if found[2] is not None and bytes.fromhex(found[2].decode()) != identity.node:
+        raise ValueError("the key of another node")
+    return identity
+
+
+def load_identity(directory: Path, name: str) -> Identity:
+    """The identity whose seed the key file holds; a new one is made when there is no file.
+
+    Raises:
+        UsageError: as `read_identity`, or the file cannot be made.
+    """
+    if (found := read_identity(directory, name)) is not None:
+        return found
+    made = Identity(secrets.token_bytes(SEED_BYTES))
+    # Somebody may have been faster; what is on the disk counts.
+    return made if _place(directory, name, made) else load_identity(directory, name)
+
+
+def read_identity(directory: Path, name: str) -> Identity | None:
+    """The identity whose seed the key file holds, or None when there is no file.
+
+    Raises:
+        UsageError: others could read or replace the file, it is damaged or no regular file, or it
+            cannot be read.
+    """
+    path = directory / name
+    try:
+        _check_directory(directory)
+        with open_regular(path) as file:
+            _check_private(path, os.fstat(file.fileno()))
+            data = file.read(MAX_KEY_BYTES + 1)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise UsageError(f"the key file {path} is a link to nothing; mend it") from None
+        return None
+    except OSError as error:
+        raise unusable(path, error) from error
+    try:
+        return parse_key(data)
+    except ValueError as error:
+        raise UsageError(
+            f"the key file {path} is damaged; restore it, or move it away to get a new identity"
+        ) from error
+
+
+def install_identity(directory: Path, name: str, identity: Identity) -> Path:
+    """Write the key file of an identity made elsewhere; where it is now.
+
+    Raises:
+        UsageError: there is a key file already, or it cannot be made.
+    """
+    path = directory / name
+    if not _place(directory, name, identity):
+        away = shlex.join(["mv", str(path), f"{path}.old"])
+        raise UsageError(f"{path} is there already, and never overwritten; first run: {away}")
+    return path
+
+
+def _place(directory: Path, name: str, identity: Identity) -> bool:
+    """Write the file, whole or not at all; False when there is one already."""
+    path = directory / name
+    try:
+        make_directory(directory)
+        _check_directory(directory)
+        temporary = write_beside(path, key_bytes(identity))
+        try:
+            # A link fails where a file is, and shows it whole: two processes agree on one key.
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        sync_directory(directory)
+    except OSError as error:
+        raise unusable(path, error) from error
+    return True
+
+
+def _check_directory(directory: Path) -> None:
+    """Who can write to a directory can put another key into it."""
+    if os.name != "posix":
+        return
+    found = directory.stat()
+    named = shlex.quote(str(directory))
+    if found.st_uid != os.geteuid():
+        raise UsageError(
+            f"the state directory {directory} belongs to another user (uid {found.st_uid}), who "
+            f"could replace the keys in it; give another --state-dir, or run: chown "
+            f"{os.geteuid()} {named}"
+        )
+    if found.st_mode & _OTHERS_WRITE:
+        raise UsageError(
+            f"others may write to the state directory {directory} (mode "
+            f"{found.st_mode & 0o777:o}), and could replace the keys in it; run: "
+            f"chmod go-w {named}"
+        )
+
+
+def _check_private(path: Path, found: os.stat_result) -> None:
+    if os.name != "posix":
+        return
+    named = shlex.quote(str(path))
+    if found.st_uid != os.geteuid():
+        raise UsageError(
+            f"the key file {path} belongs to another user (uid {found.st_uid}); move it away, or "
+            f"run: chown {os.geteuid()} {named}"
+        )
+    if found.st_mode & _OTHERS:
+        raise UsageError(
+            f"the key file {path} can be used by others (mode {found.st_mode & 0o777:o}); run: "
+            f"chmod 600 {named}"
+        )
