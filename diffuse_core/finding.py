@@ -17,6 +17,7 @@ from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.adapters.websocket_transport import WebSocketTransport
 from diffuse_core.domain.identity import Identity, NodeId, node_text
 from diffuse_core.errors import Refused, Unreachable
+from diffuse_core.services.circuits import CircuitTransport
 from diffuse_core.services.dialling import Place
 from diffuse_core.services.memory import Memory, file_name, recall
 from diffuse_core.services.neighbourhood import Neighbourhood
@@ -37,11 +38,12 @@ LAN_MORE_S = 0.2
 MAX_RECALLED = 32
 
 
-async def open_transport(identity: Identity, network: NetworkOptions) -> WebSocketTransport:
+async def open_transport(identity: Identity, network: NetworkOptions) -> CircuitTransport:
     """What a node or client of this identity talks through on a network."""
     # The key takes its time, and the loop is the screen's in the app.
     key = network.key if network.secret is None else await asyncio.to_thread(lambda: network.key)
-    return WebSocketTransport(identity, network.name, key)
+    direct = WebSocketTransport(identity, network.name, key)
+    return CircuitTransport(direct, identity.node, network.allowed)
 
 
 async def find_others(
@@ -96,6 +98,7 @@ async def find_network(where: Places, network: NetworkOptions) -> Observer:
 async def _observe_as(identity: Identity, where: Places, network: NetworkOptions) -> Observer:
     transport = await open_transport(identity, network)
     observer = Observer(transport, SystemClock(), allowed=network.allowed)
+    transport.addresses = observer.addresses
     try:
         if where.given:
             await observer.look(where.given)

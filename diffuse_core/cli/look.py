@@ -128,8 +128,17 @@ def _node_row(node: NodeView, seen: bool) -> tuple[str, ...]:
         f"{node.kv_used / max(1, node.kv_budget):.0%}" if holds else "-",
         f"{node.tokens_per_s:.1f}" if holds and node.tokens_per_s else "-",
         *times,
-        node.addresses[0] if node.addresses else "-",
+        _met_at(node),
     )
+
+
+def _met_at(node: NodeView) -> str:
+    """Where others reach a node: who has relays cannot be dialled from everywhere."""
+    if node.relays:
+        from diffuse_core.domain.identity import SHORT_LENGTH
+
+        return "via " + ", ".join(relay[:SHORT_LENGTH] for relay in node.relays)
+    return node.addresses[0] if node.addresses else "-"
 
 
 async def _look(given: dict[str, Any]) -> NetworkView:

@@ -20,6 +20,7 @@ from diffuse_core.cli.common import (
     set_logging,
     threaded,
 )
+from diffuse_core.errors import UsageError
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
     DEFAULT_PORT,
@@ -30,8 +31,8 @@ from diffuse_core.settings import (
 )
 
 if TYPE_CHECKING:
+    from diffuse_core.running import NodeOptions
     from diffuse_core.settings import NetworkOptions
-    from diffuse_core.wiring import NodeOptions
 
 WITH_PARENT = "--exit-with-parent"
 
@@ -52,6 +53,19 @@ listening = adding(
 )
 """Options of commands that listen."""
 
+relaying = adding(
+    click.option(
+        "--relay",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Whether others reach this node through sentinels, which carry ciphertext: auto when "
+        "sentinels cannot dial it, as behind a router; always to keep its own addresses to "
+        "itself; never to be dialled or not be reached.",
+    ),
+)
+"""Options of commands that listen and are no sentinel, which relays itself."""
+
 
 @click.command()
 @listening
@@ -63,14 +77,21 @@ def sentinel(**given: Any) -> int:
 
 @click.command()
 @listening
+@relaying
 @common
 def node(**given: Any) -> int:
-    """Join the network without holding a slice, for the app and other tools to attach to."""
+    """Join the network without holding a slice, for the app and other tools to attach to.
+
+    \b
+    diffuse node --bootstrap 192.168.1.20:9440
+    diffuse node --bootstrap 192.168.1.20:9440 --relay always
+    """
     return _run(given, role="client")
 
 
 @click.command()
 @listening
+@relaying
 @click.option(
     "--model",
     required=True,
@@ -96,6 +117,7 @@ def host(**given: Any) -> int:
     diffuse host --model HuggingFaceTB/SmolLM2-1.7B-Instruct --memory 1GiB
     diffuse host --model ./model.gguf --bootstrap 192.168.1.20:9440 --memory 4GiB
     diffuse host --model ./model.gguf --dtype int4 --device cpu --threads 4
+    diffuse host --model demo --bootstrap sentinel.example.org:9440 --relay always
     """
     return _run(given, role="host")
 
@@ -103,7 +125,7 @@ def host(**given: Any) -> int:
 def _run(given: dict[str, Any], role: Any) -> int:
     set_logging(given["log_level"], given["log_format"], default="info")
     options = _options(given, role)
-    from diffuse_core.wiring import run_node
+    from diffuse_core.running import run_node
 
     async def work(stop: asyncio.Event) -> None:
         if given["exit_with_parent"]:
@@ -123,8 +145,8 @@ def _run(given: dict[str, Any], role: Any) -> int:
 
 
 def _options(given: dict[str, Any], role: Any) -> NodeOptions:
+    from diffuse_core.running import NodeOptions
     from diffuse_core.services.host import HostOptions
-    from diffuse_core.wiring import NodeOptions
 
     serving = None
     if role == "host":
@@ -137,6 +159,11 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
     listen = parse_address(given["listen"], DEFAULT_PORT) if given["listen"] else None
     for place in given["public_addr"]:
         parse_address(place, DEFAULT_PORT)
+    if given["public_addr"] and given.get("relay") == "always":
+        raise UsageError(
+            "--relay always keeps this node's addresses to itself, and --public-addr tells one; "
+            "give one of them"
+        )
     return NodeOptions(
         state=state_dir(given["state_dir"]),
         role=role,
@@ -144,6 +171,7 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         bootstrap=parse_bootstrap(given["bootstrap"]),
         network=given["network"],
         public=tuple(given["public_addr"]),
+        relay=given.get("relay", "auto"),
         target_replicas=given.get("target_replicas", 2),
         host=serving,
         device=chosen_device(given.get("device", "auto")),
@@ -158,14 +186,17 @@ def _tell(
     role: str, network: NetworkOptions, node: str, bound: str, reachable: tuple[str, ...]
 ) -> None:
     """Say who listens where, and what to type on the next machine."""
+    from diffuse_core.domain.relayed_address import is_relayed
+
     click.echo(f"{role} {node} listens on {bound}")
-    if reachable and role != "client":
+    dialled = [address for address in reachable if not is_relayed(address)]
+    if dialled and role != "client":
         named = (
             "" if network.name == DEFAULT_NETWORK else f" --network {shlex.quote(network.name)}"
         )
         keyed = " --network-key-file FILE" if network.secret is not None else ""
         click.echo(
-            f"others join with: diffuse host --model M --bootstrap {reachable[0]}{named}{keyed}"
+            f"others join with: diffuse host --model M --bootstrap {dialled[0]}{named}{keyed}"
         )
 
 

@@ -1,6 +1,7 @@
-"""Allowances: how much each node may cause per time, as one token bucket for each.
+"""Allowances: how much each node (or network, or other key) may cause per time.
 
-Bounded: of more nodes than are kept, the one that was quiet longest starts afresh.
+There is one token bucket for each. Bounded: of more nodes than are kept, the one that was quiet
+longest starts afresh.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.identity import NodeId
+    from collections.abc import Hashable
 
 MAX_KEPT = 4096
 _ROUNDING = 1e-6
@@ -53,12 +54,12 @@ class Allowances:
         self._burst = burst
         self._per_s = per_s
         self._most = most
-        self._kept: OrderedDict[NodeId, Allowance] = OrderedDict()
+        self._kept: OrderedDict[Hashable, Allowance] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def spend(self, node: NodeId, amount: float, now: float) -> bool:
+    def spend(self, node: Hashable, amount: float, now: float) -> bool:
         """Take `amount` of what `node` may; whether there was as much."""
         allowance = self._kept.get(node)
         if allowance is None:

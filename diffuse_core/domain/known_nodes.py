@@ -16,6 +16,7 @@ import msgspec
 
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.records import MAX_ADDRESSES, Address, Digest32, Role, record_node
+from diffuse_core.domain.relayed_address import is_relayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -123,6 +124,9 @@ def usefulness(node: KnownNode, wall: float) -> tuple[bool, float]:
 
 
 def _is_public(address: str) -> bool:
+    if is_relayed(address):
+        # It says where the sentinel is, and not for how long the node stays with it.
+        return False
     host = address.removeprefix("ws://").rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_global

@@ -17,6 +17,7 @@ from diffuse_core.domain.coverage import (
 from diffuse_core.domain.identity import NodeId, node_text, short_text
 from diffuse_core.domain.members import Member
 from diffuse_core.domain.records import open_record
+from diffuse_core.domain.relayed_address import is_relayed, parse_relayed
 from diffuse_core.domain.view import Liveness, ModelView, NetworkView, NodeView
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def members_from_push(
 def _node_view(member: Member, own: NodeId | None, now: float) -> NodeView:
     record = member.record
     holding = record.holding
+    relayed = filter(None, map(parse_relayed, record.addresses))
     return NodeView(
         node=node_text(record.node),
         short=short_text(record.node),
@@ -93,7 +95,8 @@ def _node_view(member: Member, own: NodeId | None, now: float) -> NodeView:
         last_seen_s=max(0.0, now - member.heard_at),
         version=record.version,
         me=record.node == own,
-        addresses=record.addresses,
+        addresses=tuple(one for one in record.addresses if not is_relayed(one)),
+        relays=tuple(dict.fromkeys(node_text(one.sentinel) for one in relayed)),
         rtt_s=member.rtt_s,
         model=holding.model.id if holding else None,
         fingerprint=holding.model.fingerprint if holding else None,

@@ -24,6 +24,7 @@ from diffuse_core.domain.messages import (
 )
 from diffuse_core.domain.observe import network_view
 from diffuse_core.domain.records import Holding, Load, Record, Role, record_node
+from diffuse_core.domain.relayed_address import is_relayed
 from diffuse_core.domain.view import Event, EventLevel, NetworkView
 from diffuse_core.services.deliveries import Deliveries
 from diffuse_core.services.discovery import RETELL_S, Discovery
@@ -132,6 +133,12 @@ class Node:
 
     # --- what this node says of itself ------------------------------------------------
 
+    def advertise(self, addresses: Sequence[str]) -> None:
+        """Tell others to reach this node at these, the best first, from now on."""
+        if tuple(addresses) != self._addresses:
+            self._addresses = tuple(addresses)
+            self._publish()
+
     def hold(self, holding: Holding | None) -> None:
         """Publish what this node holds from now on."""
         self._holding = holding
@@ -190,9 +197,9 @@ class Node:
         return self._gossip.addresses(node)
 
     def listening(self) -> tuple[str, ...]:
-        """Where this node itself may be met: what it is bound to, and what it tells others."""
+        """Where this node itself listens: what it is bound to, and what it tells others."""
         bound = () if self._listener is None else (self._listener.address,)
-        return (*bound, *self._addresses)
+        return (*bound, *(one for one in self._addresses if not is_relayed(one)))
 
     def suspect(self, node: NodeId) -> None:
         """Tell the failure detector that `node` did not answer us."""

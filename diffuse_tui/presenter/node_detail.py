@@ -25,14 +25,11 @@ _MAX_ADDRESSES = 8
 
 def node_lines(node: NodeView) -> tuple[Line, ...]:
     """Identity and addresses, what it holds, and how busy it is."""
-    rest = len(node.addresses) - _MAX_ADDRESSES
-    addresses = [clean_line(address, 80) for address in node.addresses[:_MAX_ADDRESSES]]
-    more = (f"and {rest} more",) if rest > 0 else ()
     facts = [
         ("id", clean_line(node.node, 64)),
         ("role", f"{node.role}{' · this node' if node.me else ''} · {node.liveness}"),
         ("version", clean_line(node.version, 40)),
-        ("address", ", ".join((*addresses, *more)) or f"{NOTHING} (takes no connections)"),
+        ("address", _addresses(node)),
         ("holds", _held(node)),
         ("capacity", size_text(node.capacity) if node.capacity else NOTHING),
         ("KV", _kv(node)),
@@ -45,6 +42,16 @@ def node_lines(node: NodeView) -> tuple[Line, ...]:
             ("seen", seen if seen == "now" else f"{seen} ago"),
         ]
     return tuple((Span(label.ljust(_LABEL), "label"), Span(text)) for label, text in facts)
+
+
+def _addresses(node: NodeView) -> str:
+    """Where it is dialled, and through which sentinels it is met by those who cannot dial it."""
+    rest = len(node.addresses) - _MAX_ADDRESSES
+    shown = [clean_line(address, 80) for address in node.addresses[:_MAX_ADDRESSES]]
+    if rest > 0:
+        shown.append(f"and {rest} more")
+    shown += [f"via sentinel {clean_line(relay[:8])}" for relay in node.relays[:_MAX_ADDRESSES]]
+    return ", ".join(shown) or f"{NOTHING} (takes no connections)"
 
 
 def _held(node: NodeView) -> str:
