@@ -62,5 +62,5 @@ def open_bundle(data: bytes, digest: str) -> Bundle:
         )
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ModelUnusable(f"the tokenizer bundle is malformed: {error}") from error

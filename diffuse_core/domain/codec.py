@@ -15,6 +15,8 @@ MAX_BODY_BYTES = MAX_FRAME_BYTES - 64 * 2**10
 """What a body may take, so that a message always fits beside it."""
 
 _HEADER = 4
+# The last is what fields that are not known here, nested a thousand deep, lead to.
+_MALFORMED = (msgspec.DecodeError, ValueError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 
@@ -55,7 +57,7 @@ def decode(frame: bytes) -> tuple[AnyMessage | None, memoryview]:
     head = view[_HEADER : _HEADER + size]
     try:
         return _decoder.decode(head), view[_HEADER + size :]
-    except (msgspec.DecodeError, ValueError) as error:
+    except _MALFORMED as error:
         if _unknown_kind(head):
             return None, memoryview(b"")
         raise ChannelClosed(f"a malformed message arrived: {error}") from error
@@ -64,5 +66,5 @@ def decode(frame: bytes) -> tuple[AnyMessage | None, memoryview]:
 def _unknown_kind(head: memoryview) -> bool:
     try:
         return _tag_decoder.decode(head).t not in _KNOWN
-    except (msgspec.DecodeError, ValueError):
+    except _MALFORMED:
         return False

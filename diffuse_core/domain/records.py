@@ -120,7 +120,8 @@ def open_record(signed: SignedRecord) -> Record | None:
 def _read(payload: bytes) -> Record | None:
     try:
         record = _decoder.decode(payload)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        # The last comes of fields that are not known here, nested a thousand deep.
         return None
     holding = record.holding
     if holding is not None and holding.slice.end > holding.model.shape.layers:
