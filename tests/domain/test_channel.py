@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from handshake_samples import carry_on, refuse_every_flip
+from handshake_samples import ALICE, BOB, EVE, credentials, finish, forged, pair, refusal
 
 from diffuse_core.domain.channel import (
-    MAX_HANDSHAKE_BYTES,
     Credentials,
-    Handshake,
     HandshakeFailed,
 )
-from diffuse_core.domain.identity import Identity
-from diffuse_core.domain.noise import MAX_MESSAGE_BYTES, public_key
+from diffuse_core.domain.noise import public_key
+from diffuse_core.domain.sealed_stream import REKEY_S
 from diffuse_core.errors import ChannelClosed
-
-ALICE, BOB, EVE = (Identity(bytes([i]) * 32) for i in (1, 2, 3))
-CHUNK = MAX_MESSAGE_BYTES - 17
-
-
-def credentials(identity: Identity, network: str = "net", major: int = 1) -> Credentials:
-    static = bytes(reversed(identity.seed[:-1])) + b"\x50"
-    return Credentials(identity, network, static, major)
-
-
-def pair(
-    dialler: Credentials | None = None, listener: Credentials | None = None, expected: bytes = b""
-) -> tuple[Handshake, Handshake]:
-    return (
-        Handshake(dialler or credentials(ALICE), "dialler", b"\x11" * 32, expected or None),
-        Handshake(listener or credentials(BOB), "listener", b"\x22" * 32),
-    )
-
-
-def finish(a: Handshake, b: Handshake) -> None:
-    second = b.receive(a.start())
-    third = a.receive(second)
-    assert b.receive(third) is None
 
 
 def test_both_sides_learn_who_is_there() -> None:
@@ -76,74 +51,6 @@ def test_handshake_messages_stay_small() -> None:
 def test_network_names_are_bounded(network: str) -> None:
     with pytest.raises(ValueError, match="network"):
         credentials(ALICE, network)
-
-
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_every_flipped_bit_is_refused_by_one_side(index: int) -> None:
-    refuse_every_flip(pair, index)
-
-
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_truncated_and_padded_messages_are_refused(index: int) -> None:
-    for change in (
-        lambda m: m[:-1],
-        lambda m: m[: len(m) // 2],
-        lambda m: b"",
-        lambda m: m + b"x",
-    ):
-        a, b = pair()
-        messages = [a.start()]
-        if index:
-            messages.append(b.receive(messages[0]))
-        if index == 2:
-            messages.append(a.receive(messages[1]))
-        with pytest.raises(HandshakeFailed):
-            carry_on(a, b, index, change(messages[index]))
-
-
-def test_oversized_messages_are_refused_unread() -> None:
-    b = pair()[1]
-    with pytest.raises(HandshakeFailed, match="no place") as caught:
-        b.receive(bytes(MAX_HANDSHAKE_BYTES + 1))
-    assert caught.value.reason == "malformed"
-
-
-def test_a_failed_handshake_stays_failed() -> None:
-    a, b = pair()
-    first = a.start()
-    with pytest.raises(HandshakeFailed):
-        b.receive(first[:-1])
-    with pytest.raises(HandshakeFailed, match="no place"):
-        b.receive(first)
-    assert not b.done
-
-
-def test_replayed_and_surplus_messages_are_refused() -> None:
-    a, b = pair()
-    first = a.start()
-    second = b.receive(first)
-    with pytest.raises(HandshakeFailed):
-        b.receive(first)
-    a.receive(second)
-    with pytest.raises(HandshakeFailed):
-        a.receive(second)
-    recorded = pair()
-    first = recorded[0].start()
-    third = recorded[0].receive(recorded[1].receive(first))
-    fresh = Handshake(credentials(BOB), "listener", b"\x33" * 32)
-    fresh.receive(first)
-    with pytest.raises(HandshakeFailed):
-        fresh.receive(third)
-
-
-def test_reflected_messages_are_refused() -> None:
-    a, b = pair()
-    first = a.start()
-    with pytest.raises(HandshakeFailed):
-        a.receive(first)
-    second = b.receive(first)
-    with pytest.raises(HandshakeFailed):
-        b.receive(second)
 
 
 def test_a_node_that_reaches_itself_is_told_so() -> None:
@@ -187,28 +94,12 @@ def test_hiding_the_network_or_version_in_clear_does_not_help() -> None:
         assert caught.value.reason == "malformed"
 
 
-def forged(proof: bytes) -> Credentials:
-    made = credentials(EVE)
-    made._proofs = dict.fromkeys(made._proofs, proof)
-    return made
-
-
 def proof_of(node: bytes, signature: bytes, major: int = 1) -> bytes:
     return msgspec.msgpack.encode([node, signature, major, 0])
 
 
 def statement(role: bytes, owner: Credentials) -> bytes:
     return role + public_key(owner.static) + owner.prologues["direct"]
-
-
-def refusal(of: Credentials) -> str:
-    """Why a listener refuses a dialler with these credentials."""
-    a, b = pair(of)
-    third = a.receive(b.receive(a.start()))
-    with pytest.raises(HandshakeFailed) as caught:
-        b.receive(third)
-    assert not b.done
-    return caught.value.reason
 
 
 def test_proofs_of_other_keys_roles_networks_and_labels_are_refused() -> None:
@@ -269,16 +160,19 @@ def test_malformed_greetings_are_refused(hello: bytes) -> None:
         b.receive(a.start())
 
 
-def test_a_dialler_refuses_a_key_of_low_order() -> None:
-    a = pair()[0]
-    a.start()
-    with pytest.raises(HandshakeFailed, match="low order"):
-        a.receive(bytes(200))
-
-
 def test_the_session_of_a_handshake_carries_frames_both_ways() -> None:
     a, b = pair()
     finish(a, b)
     near, far = a.session(), b.session()
     for sends, gets in ((near, far), (far, near), (near, far)):
         assert gets.open(sends.seal(b"frame", 0.0)) == b"frame"
+
+
+@pytest.mark.parametrize(("minor", "renews"), [(1, False), (2, True), (3, True)])
+def test_keys_are_replaced_for_their_age_where_both_know_of_it(minor: int, renews: bool) -> None:
+    signature = EVE.sign("channel", statement(b"\x00", credentials(EVE)))
+    older = forged(msgspec.msgpack.encode([EVE.node, signature, 1, minor]))
+    near, far = finish(*pair(older))
+    first, late = far.seal(b"", 0.0), far.seal(b"", REKEY_S)
+    assert (len(late) > len(first)) == renews
+    assert [near.open(first), near.open(late)] == [b"", b""]

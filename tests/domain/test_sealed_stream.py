@@ -65,6 +65,18 @@ def test_every_flipped_bit_kills_the_stream_for_good() -> None:
             b.open(a.seal(b"next", 0.0))
 
 
+def test_a_message_of_any_other_length_kills_the_stream_for_good() -> None:
+    for make in (lambda a: a.seal(b"payload", 0.0), lambda a: a.close()):
+        whole = make(streams()[0])
+        shorter = [whole[:size] for size in range(len(whole))]
+        for wire in (*shorter, whole + b"x", whole + bytes(19), whole + whole):
+            _, b = streams()
+            with pytest.raises(ChannelClosed):
+                b.open(wire)
+            with pytest.raises(ChannelClosed, match="ended"):
+                b.open(whole)
+
+
 def test_replay_reordering_loss_and_reflection_are_refused() -> None:
     a, b = streams()
     first, second = a.seal(b"1", 0.0), a.seal(b"2", 0.0)
