@@ -28,6 +28,8 @@ from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.model_choice import AUTO
 from diffuse_core.services.node import Node
 from diffuse_core.services.reachability import Reachability
+from diffuse_core.services.relay import RelayService
+from diffuse_core.services.reservations import Reservations, sentinels
 from diffuse_core.settings import (
     DEFAULT_PORT,
     NODE_FILE,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.reachability import RelayMode
     from diffuse_core.domain.records import Role
+    from diffuse_core.domain.reservations import Candidate
     from diffuse_core.model_ports import DeviceKind
     from diffuse_core.services.circuits import CircuitTransport
 
@@ -112,11 +115,14 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
                 owner=owner.node,
             )
             transport.addresses = node.addresses
+            relays = Reservations(node, transport.base, partial(_sentinels, node), fresh_rng())
+            # The farewell goes over these links as well.
+            stack.push_async_callback(relays.close)
             stack.push_async_callback(node.stop)
             if options.role == "sentinel":
                 _help_others(node, transport, stack)
             address = await _listen(node, options)
-            _be_reached(node, transport, options, address, stack)
+            _be_reached(node, relays, options, address, stack)
             _announce(storage, node, address)
             stack.callback(storage.delete, NODE_FILE)
             hope = await find_others(
@@ -148,12 +154,15 @@ def _help_others(
     node: Node, transport: CircuitTransport, stack: contextlib.AsyncExitStack
 ) -> None:
     """What a Sentinel does for nodes that may not be dialled."""
+    relay = RelayService(node, fresh_rng())
+    stack.push_async_callback(relay.close)
+    relay.start()
     stack.push_async_callback(DialBack(node.links, transport.base, node.clock).close)
 
 
 def _be_reached(
     node: Node,
-    transport: CircuitTransport,
+    relays: Reservations,
     options: NodeOptions,
     address: str,
     stack: contextlib.AsyncExitStack,
@@ -161,10 +170,17 @@ def _be_reached(
     """Find out how others reach this node, unless the user said so."""
     if options.public or options.relay == "never":
         return
-    reachability = Reachability(node, options.relay, None, fresh_rng())
+    # A Sentinel that others reach through another one would be of no use to anybody.
+    relayed = None if options.role == "sentinel" else relays
+    reachability = Reachability(node, options.relay, relayed, fresh_rng())
+    relays.on_change = reachability.changed
     stack.push_async_callback(reachability.close)
     port = int(address.rpartition(":")[2])
     reachability.start(port, node.addresses(node.id))
+
+
+def _sentinels(node: Node) -> list[Candidate]:
+    return sentinels(node, node.id, node.discovery.reached())
 
 
 def _announce(storage: FileStorage, node: Node, address: str) -> None:

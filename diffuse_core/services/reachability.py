@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 from diffuse_core.domain.identity import short_text
 from diffuse_core.domain.messages import AskDialBack, DialledBack
 from diffuse_core.domain.reachability import DialBacks, Verdict, told_addresses
-from diffuse_core.domain.records import record_node
-from diffuse_core.domain.relayed_address import is_relayed, parse_relayed
+from diffuse_core.domain.relayed_address import parse_relayed
 from diffuse_core.errors import Unreachable
+from diffuse_core.services.reservations import direct_link, sentinels
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -119,17 +119,14 @@ class Reachability:
                 continue
 
     def _ask_those_due(self) -> None:
-        sentinels = [
-            record_node(member.record)
-            for member in self._node.members()
-            if member.live and member.record.role == "sentinel"
-        ]
-        named = self._node.discovery.reached()
-        trusted = [node for node in sentinels if node in named]
-        others = [node for node in sentinels if node not in named and node != self._node.id]
+        known = sentinels(self._node, self._node.id, self._node.discovery.reached())
+        places = {one.node: one.addresses for one in known}
+        trusted = [one.node for one in known if one.bootstrap]
+        others = [one.node for one in known if not one.bootstrap]
         now = self._node.clock.monotonic()
         for sentinel in self._dial_backs.due(trusted, others, now):
-            if self._tasks.spawn(self._ask(sentinel), short_text(sentinel)) is None:
+            work = self._ask(sentinel, places[sentinel])
+            if self._tasks.spawn(work, short_text(sentinel)) is None:
                 self._dial_backs.silent(sentinel, now)
 
     async def _apply(self) -> None:
@@ -139,14 +136,21 @@ class Reachability:
         if relays is not None and wanted:
             relays.start()
         relayed = relays.addresses() if relays is not None and wanted else ()
-        self._node.advertise(told_addresses(self._mode, verdict, self._own, relayed))
+        told = told_addresses(self._mode, verdict, self._own, relayed)
+        for address in set(told[:1]) - {
+            *self._own,
+            *relayed,
+            *self._node.addresses(self._node.id),
+        }:
+            self._node.note("info", f"others reach this node at {address}")
+        self._node.advertise(told)
         if relays is not None and not wanted:
             await relays.stop()
         self._tell(relayed, wanted=wanted)
 
     # --- asking -----------------------------------------------------------------------
 
-    async def _ask(self, sentinel: NodeId) -> None:
+    async def _ask(self, sentinel: NodeId, places: tuple[str, ...]) -> None:
         nonce = self._rng.getrandbits(32)
         answer: asyncio.Future[DialledBack] = asyncio.get_running_loop().create_future()
         self._answers[sentinel] = nonce, answer
@@ -154,7 +158,8 @@ class Reachability:
         told: DialledBack | None = None
         try:
             async with asyncio.timeout(ASK_S):
-                link = await self._link_to(sentinel)
+                # Over a link that it dialled itself it does not see where we dial from.
+                link = await direct_link(self._node.links, sentinel, places)
                 await link.send(AskDialBack(nonce, self._port))
                 told = await answer
             if told.reached:
@@ -171,23 +176,6 @@ class Reachability:
                 met = came_in.is_set()
                 self._dial_backs.answered(sentinel, told.reached, told.address, met=met, now=now)
             self._changed.set()
-
-    async def _link_to(self, sentinel: NodeId) -> Link:
-        """A link that we dialled: over another one it does not see where we dial from."""
-        for link in self._node.links.linked().get(sentinel, ()):
-            if link.dialled and not link.closed and link.relayed_through is None:
-                return link
-        problem = Unreachable("it has no address that can be dialled")
-        named = self._node.discovery.reached().get(sentinel)
-        known = (*(() if named is None else (named,)), *self._node.addresses(sentinel))
-        for address in dict.fromkeys(known):
-            if is_relayed(address):
-                continue
-            try:
-                return await self._node.links.dial(address, sentinel)
-            except Unreachable as error:
-                problem = error
-        raise problem
 
     async def _on_dialled_back(self, link: Link, message: DialledBack, _body: memoryview) -> None:
         nonce, answer = self._answers.get(link.remote, (None, None))

@@ -75,6 +75,24 @@ def _if_known(place: str | None) -> tuple[str, ...]:
     return () if place is None else (place,)
 
 
+async def direct_link(links: Links, sentinel: NodeId, places: Iterable[str]) -> Link:
+    """A direct link to a Sentinel that we dialled: it sees where we are, we where others dial it.
+
+    Raises:
+        Unreachable: it does not answer at any of `places`.
+    """
+    for link in links.linked().get(sentinel, ()):
+        if link.dialled and not link.closed and link.relayed_through is None:
+            return link
+    problem = Unreachable("no address of it is known")
+    for address in places:
+        try:
+            return await links.dial(address, sentinel)
+        except Unreachable as error:
+            problem = error
+    raise problem
+
+
 class Party(Protocol):
     """What reservations need of the node that they work for."""
 
@@ -199,7 +217,9 @@ class Reservations:
     async def _ask(self, sentinel: NodeId, candidate: Candidate | None) -> None:
         try:
             async with asyncio.timeout(ANSWER_S):
-                link = self._hangs_on.get(sentinel) or await self._link_to(sentinel, candidate)
+                places = () if candidate is None else candidate.addresses
+                link = self._hangs_on.get(sentinel)
+                link = link or await direct_link(self._links, sentinel, places)
                 self._hangs_on[sentinel] = link
                 await link.send(Reserve())
         except TimeoutError:
@@ -208,19 +228,6 @@ class Reservations:
         except Unreachable as error:
             log.debug("cannot reserve at sentinel %s: %s", short_text(sentinel), error)
             self._end(sentinel)
-
-    async def _link_to(self, sentinel: NodeId, candidate: Candidate | None) -> Link:
-        """A direct link that we dialled: there is where others can dial that Sentinel, too."""
-        for link in self._links.linked().get(sentinel, ()):
-            if link.dialled and not link.closed and link.relayed_through is None:
-                return link
-        problem = Unreachable("no address of it is known")
-        for address in () if candidate is None else candidate.addresses:
-            try:
-                return await self._links.dial(address, sentinel)
-            except Unreachable as error:
-                problem = error
-        raise problem
 
     async def _on_reserved(self, link: Link, message: Reserved, _body: memoryview) -> None:
         if self._hangs_on.get(link.remote) is not link:
