@@ -10,9 +10,11 @@ import click
 from diffuse_core import __version__
 from diffuse_core.cli.ask import chat, query
 from diffuse_core.cli.demo import demo
+from diffuse_core.cli.identity import identity
 from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.cli.plan import plan
+from diffuse_core.cli.stop import drain, stop
 from diffuse_core.cli.verify import verify
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
@@ -44,7 +46,22 @@ def cli() -> None:
     """
 
 
-for _command in (sentinel, host, node, models, status, plan, query, chat, demo, verify):
+COMMANDS = (
+    sentinel,
+    host,
+    node,
+    models,
+    status,
+    plan,
+    query,
+    chat,
+    demo,
+    verify,
+    stop,
+    drain,
+    identity,
+)
+for _command in COMMANDS:
     cli.add_command(_command)
 
 

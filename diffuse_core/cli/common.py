@@ -116,6 +116,14 @@ private = adding(
 )
 """Options of who is on the network, and how it is found without an address."""
 
+stateful = click.option(
+    "--state-dir",
+    metavar="DIR",
+    callback=_check_state_dir,
+    help="Where the node here keeps its identity.",
+)
+"""The option that says which node of this machine is meant."""
+
 placed = adding(
     click.option(
         "--bootstrap",
@@ -123,12 +131,7 @@ placed = adding(
         metavar="A,B",
         help=f"HOST[:PORT] of known nodes; port {DEFAULT_PORT} when left out.",
     ),
-    click.option(
-        "--state-dir",
-        metavar="DIR",
-        callback=_check_state_dir,
-        help="Where the node here keeps its identity.",
-    ),
+    stateful,
 )
 """Options of commands that find a network."""
 
@@ -138,13 +141,21 @@ def common(function: F) -> F:
 
     `network` is given to the command as NetworkOptions.
     """
+    return placed(private(logged(_with_network(function))))
 
+
+def attached(function: F) -> F:
+    """As `common`, for commands that reach the node of this state directory and no other."""
+    return stateful(private(logged(_with_network(function))))
+
+
+def _with_network(function: F) -> F:
     @functools.wraps(function)
     def with_network(**given: Any) -> Any:
         network = _network_options(given)
         return function(**given, network=network)
 
-    return placed(private(logged(cast("F", with_network))))
+    return cast("F", with_network)
 
 
 def _network_options(given: dict[str, Any]) -> NetworkOptions:

@@ -19,19 +19,24 @@ from diffuse_core.domain.messages import (
     Update,
 )
 from diffuse_core.domain.view import Failed, FeedUpdate, Finished, GenerateEvent, GenerateRequest
-from diffuse_core.errors import ChannelClosed, Refused
+from diffuse_core.errors import ChannelClosed, DiffuseError, Refused
 from diffuse_core.services.links import Link, Links
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.messages import AnyMessage
     from diffuse_core.ports import Transport
 
 QUEUE_UPDATES = 4
 QUEUE_EVENTS = 4096
 MAX_EVENTS = 256
 CANCEL_TIMEOUT_S = 1.0
+NOT_THE_OWNER = (
+    "the node here was started with another owner.key: put that back, or end the node by a signal "
+    "and start it again"
+)
 
 
 class NodeAttachment:
@@ -44,6 +49,7 @@ class NodeAttachment:
         self._answers: dict[int, asyncio.Queue[GenerateEvent]] = {}
         self._ids = itertools.count(1)
         self._refusal: str | None = None
+        self._over = asyncio.Event()
         self._links.handle(Update, self._on_update)
         self._links.handle(Generated, self._on_generated)
         self._links.handle(NotAllowed, self._on_refused)
@@ -59,17 +65,36 @@ class NodeAttachment:
 
     def _open_link(self) -> Link:
         if self._link is None or self._link.closed:
-            raise ChannelClosed("the node this was attached to is gone")
+            raise self._gone()
         return self._link
 
+    def _gone(self) -> DiffuseError:
+        if self._refusal is not None:
+            return Refused(self._refusal, "owner")
+        return ChannelClosed("the node this was attached to is gone")
+
+    async def _send(self, message: AnyMessage) -> None:
+        """Send it; where the node refused us and closed the channel meanwhile, tell that."""
+        link = self._open_link()
+        try:
+            await link.send(message)
+        except ChannelClosed:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CANCEL_TIMEOUT_S):
+                    await self._over.wait()
+            raise self._gone() from None
+
     async def updates(self) -> AsyncGenerator[FeedUpdate, None]:
-        """Updates, about one a second. Raises ChannelClosed when the node goes."""
-        await self._open_link().send(Subscribe())
+        """Updates, about one a second.
+
+        Raises:
+            ChannelClosed: the node went.
+            Refused: this is not its owner.
+        """
+        await self._send(Subscribe())
         while (update := await self._updates.get()) is not None:
             yield update
-        if self._refusal is not None:
-            raise Refused(self._refusal, "owner")
-        raise ChannelClosed("the node this was attached to is gone")
+        raise self._gone()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """Events of a generation; the last is Finished or Failed. Closing cancels it."""
@@ -78,7 +103,7 @@ class NodeAttachment:
         answers = self._answers[number] = asyncio.Queue(QUEUE_EVENTS)
         over = False
         try:
-            await link.send(Generate(number, request))
+            await self._send(Generate(number, request))
             while not over:
                 event = await answers.get()
                 over = isinstance(event, Finished | Failed)
@@ -91,8 +116,11 @@ class NodeAttachment:
                         await link.send(CancelGenerate(number))
 
     async def stop_node(self, patience: float | None = None) -> None:
-        """Ask the node to shut down; Sessions may take `patience` seconds, None its usual time."""
-        await self._open_link().send(StopNode(patience))
+        """Ask the node to shut down; Sessions may take `patience` seconds, None its usual time.
+
+        A refusal is told by `updates`.
+        """
+        await self._send(StopNode(patience))
 
     async def close(self) -> None:
         """Detach; the node goes on."""
@@ -122,10 +150,11 @@ class NodeAttachment:
         answers.put_nowait(message.event)
 
     async def _on_refused(self, link: Link, message: NotAllowed, _body: memoryview) -> None:
-        self._refusal = message.detail
+        self._refusal = f"{message.detail} ({NOT_THE_OWNER})"
         await link.close()
 
     def _on_ended(self, _link: Link) -> None:
+        self._over.set()
         if self._updates.full():
             self._updates.get_nowait()
         self._updates.put_nowait(None)

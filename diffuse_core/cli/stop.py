@@ -1,0 +1,194 @@
+"""Commands that end the node running here, as its owner: stop, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diffuse_core.cli.common import attached, print_json, run_until_done, set_logging
+from diffuse_core.errors import ChannelClosed, Refused, Unreachable
+from diffuse_core.settings import running_node, state_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import psutil
+
+    from diffuse_core.services.attachment import NodeAttachment
+    from diffuse_core.settings import NetworkOptions
+
+DRAIN_S = 600
+MAX_DRAIN_S = 86_400
+"""As much as the message to the node may say."""
+GONE_S = 20.0
+"""For the node to end once its Sessions are over."""
+POLL_S = 0.05
+
+as_json = click.option("--json", "as_json", is_flag=True, help="For scripts.")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a node ended. `sessions` is None when it was too fast to tell."""
+
+    node: str
+    pid: int
+    seconds: float
+    sessions: int | None
+    cut: int
+    """Sessions that were still running when the time was up."""
+
+
+@click.command()
+@click.option("--now", is_flag=True, help="Do not wait for sessions: end them.")
+@as_json
+@attached
+def stop(now: bool, as_json: bool, **given: Any) -> None:
+    """End the node that runs here with this state directory.
+
+    A host lets its sessions finish for up to 6 seconds; `--now` does not wait, and also ends a
+    drain at once. Of several requests the one for the earliest end counts. Returns when the
+    process is gone.
+
+    \b
+    diffuse stop
+    diffuse stop --now
+    diffuse stop --state-dir ~/second-node --json
+
+    \b
+    Exit codes: 0 the node is gone · 2 usage, or key files that cannot be used ·
+    5 no node runs here, or it does not answer · 6 it does not take us for its owner,
+    or did not end in time · 130 interrupted: the node ends all the same.
+    """
+    _run(given, 0.0 if now else None, as_json=as_json)
+
+
+@click.command()
+@click.option(
+    "--timeout",
+    type=click.IntRange(1, MAX_DRAIN_S),
+    default=DRAIN_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long sessions may take; what then still runs is ended. At most a day.",
+)
+@as_json
+@attached
+def drain(timeout: int, as_json: bool, **given: Any) -> None:
+    """Let the host that runs here finish its sessions and take no new ones; then end it.
+
+    It tells the network that it leaves, so that others take over. Ctrl+C ends this command, not
+    the drain: the node goes on with it. `diffuse stop --now` ends it at once. Of several requests
+    the one for the earliest end counts. Returns when the process is gone.
+
+    \b
+    diffuse drain
+    diffuse drain --timeout 3600
+    diffuse drain --state-dir ~/second-node --json
+
+    \b
+    Exit codes: 0 the node is gone · 2 usage, or key files that cannot be used ·
+    5 no node runs here, or it does not answer · 6 it does not take us for its owner,
+    or did not end in time · 130 interrupted: the node goes on draining.
+    """
+    _run(given, float(timeout), as_json=as_json)
+
+
+def _run(given: dict[str, Any], patience: float | None, *, as_json: bool) -> None:
+    set_logging(given["log_level"], given["log_format"])
+    ended = run_until_done(_end(state_dir(given["state_dir"]), given["network"], patience))
+    if as_json:
+        print_json(asdict(ended))
+        return
+    click.echo(f"node {ended.node[:8]} (pid {ended.pid}) is gone{_cut_text(ended.cut)}")
+
+
+def _cut_text(cut: int) -> str:
+    return f"; {_count(cut)} did not finish in time" if cut else ""
+
+
+def _count(sessions: int) -> str:
+    return f"{sessions} session{'' if sessions == 1 else 's'}"
+
+
+async def _end(state: Path, network: NetworkOptions, patience: float | None) -> Ended:
+    """Ask the node to end and wait until it has.
+
+    Raises:
+        Unreachable: none runs, or it does not answer.
+        Refused: this is not its owner, or it did not end in time.
+    """
+    import psutil
+
+    from diffuse_core.services.placement import STOP_S
+    from diffuse_core.wiring import attach
+
+    found = running_node(state)
+    if found is None:
+        raise Unreachable(
+            f"no node runs with the state directory {state}, so there is nothing to end; name "
+            "that of another node with --state-dir DIR"
+        )
+    process: psutil.Process | None = None
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(found.pid)
+    attachment = await attach(state, network)
+    begun = time.monotonic()  # noqa: TID251 - a command has no clock but this
+    limit = (STOP_S if patience is None else patience) + GONE_S
+    seen: list[int] = []
+    try:
+        async with asyncio.timeout(limit):
+            await attachment.stop_node(patience)
+            await _watch(attachment, seen)
+            await _exit_of(process)
+    except TimeoutError:
+        raise Refused(
+            f"the node (pid {found.pid}) did not end within {limit:.0f} s; look at its log, or "
+            f"end it with: kill {found.pid}",
+            "busy",
+        ) from None
+    except asyncio.CancelledError:
+        click.echo("the node ends all the same; to end it at once: diffuse stop --now", err=True)
+        raise
+    finally:
+        await attachment.close()
+    seconds = time.monotonic() - begun  # noqa: TID251
+    late = seconds >= (STOP_S if patience is None else patience)
+    return Ended(
+        found.node,
+        found.pid,
+        round(seconds, 3),
+        seen[0] if seen else None,
+        seen[-1] if seen and late else 0,
+    )
+
+
+async def _watch(attachment: NodeAttachment, seen: list[int]) -> None:
+    """Tell how many Sessions are left, until the channel ends; they are added to `seen`."""
+    try:
+        async with contextlib.aclosing(attachment.updates()) as updates:
+            async for update in updates:
+                if update.telemetry is None:
+                    continue
+                left = update.telemetry.sessions
+                if left and left != (seen[-1] if seen else 0):
+                    click.echo(f"{_count(left)} left", err=True)
+                seen.append(left)
+    except ChannelClosed:
+        return
+
+
+async def _exit_of(process: psutil.Process | None) -> None:
+    """Wait until a process is gone; one that its parent has not looked at yet is."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process is not None and process.is_running():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return
+            await asyncio.sleep(POLL_S)
