@@ -34,8 +34,8 @@ class RelayLimits:
     """Together with those that were offered and not joined yet, as all counts of circuits."""
     circuits_per_target: int = 64
     circuits_per_source: int = 16
-    offers_per_target: int = 8
-    """Not joined yet: an honest node joins within a round trip or two."""
+    offers_per_target: int = 32
+    """Not joined yet: an honest node joins within a round trip or two, and so many at once."""
     kept_for_serving: float = 0.25
     """The share of the circuits that only nodes that serve may open."""
     opens: float = 32.0

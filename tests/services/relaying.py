@@ -1,4 +1,4 @@
-"""A sentinel that relays, and nodes around it that speak to it by hand, over channels of theirs."""
+"""A sentinel that relays, and nodes around it that speak to it by hand."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class End:
     async def dial(self) -> Channel:
         relaying = self.relaying
         channel = await self.transport.dial(relaying.address, relaying.sentinel.id, 5.0)
-        relaying.stack.push_async_callback(channel.close)
+        relaying.stack.callback(break_off, channel)
         return channel
 
     async def ask(self, message: AnyMessage) -> Channel:
@@ -159,6 +159,14 @@ async def ended(channel: Channel) -> bool:
                 await channel.receive()
         except ChannelClosed:
             return True
+
+
+def break_off(channel: Channel) -> None:
+    """End it without a farewell."""
+    if hasattr(channel, "break_off"):
+        channel.break_off()
+    else:
+        channel._carrier._connection.transport.abort()
 
 
 def relay_tasks() -> list[asyncio.Task[object]]:
