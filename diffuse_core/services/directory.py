@@ -37,6 +37,10 @@ class Directory(Protocol):
         """Note that `node` did not answer."""
         ...
 
+    async def look_again(self) -> None:
+        """Learn what is new, where this is no picture that renews itself; takes few seconds."""
+        ...
+
     def view(self) -> NetworkView:
         """The picture of the network."""
         ...

@@ -206,6 +206,9 @@ class Node:
         self._gossip.unreachable(node, self.clock.monotonic())
         self._wake.set()
 
+    async def look_again(self) -> None:
+        """What this node knows is renewed by gossip."""
+
     def view(self) -> NetworkView:
         """The picture of the network as this node sees it."""
         return network_view(

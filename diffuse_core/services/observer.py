@@ -6,7 +6,9 @@ Commands such as `models` and `query` dial one known node, pull all it knows and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,10 @@ MAX_RECORDS = 4096
 MAX_PROBLEMS = 4
 BUSY_PAUSE_S = 3.0
 """Before those are asked again that were too busy to answer; once."""
+FRESH_S = 1.0
+"""A picture no older than that is not pulled again."""
+AGAIN_S = 2.0
+MAX_AGAIN = 3
 
 
 class Observer:
@@ -63,6 +69,8 @@ class Observer:
         self._whole = False
         self._busy = False
         self._refusal = ""
+        self._pulled_at = -math.inf
+        self._pulling = asyncio.Lock()
         self.links.handle(Push, self._on_push)
         self.links.handle(NotAllowed, self._on_not_allowed)
         self.links.on_ended(self._on_ended)
@@ -99,6 +107,33 @@ class Observer:
             "Start one with `diffuse sentinel` or `diffuse host`, or give --bootstrap HOST:PORT"
         )
 
+    async def look_again(self) -> None:
+        """Pull once more, from nodes there is a link to or whom the picture shows; or keep it."""
+        async with self._pulling:
+            if self.clock.monotonic() - self._pulled_at < FRESH_S:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S):
+                    await self._pull_again()
+
+    async def _pull_again(self) -> None:
+        open_links = [links[-1] for links in self.links.linked().values()]
+        # Who told us before has the best right to be asked.
+        open_links.sort(key=lambda link: link is not self._asked)
+        for link in open_links[:MAX_AGAIN]:
+            if await self._pull(link) is None:
+                return
+        places = [
+            Place(address, node)
+            for node in self._members
+            if self.links.find(node) is None
+            for address in self.addresses(node)
+        ]
+        async with aclosing(dial_any(self.links, places, [])) as links:
+            async for link in links:
+                if await self._pull(link) is None:
+                    return
+
     async def _pull(self, link: Link) -> str | None:
         """Take over what a node knows; what went wrong, if something did."""
         self._records, self._rumours = [], []
@@ -119,6 +154,7 @@ class Observer:
             return f"{where} hung up before it told what it knows"
         members = members_from_push(self._records, self._rumours, self.clock.monotonic())
         self._members = {record_node(member.record): member for member in members}
+        self._pulled_at = self.clock.monotonic()
         return None
 
     async def _on_push(self, link: Link, message: Push, _body: memoryview) -> None:

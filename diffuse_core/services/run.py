@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import (
@@ -39,16 +39,39 @@ NEXT_TOKEN_S = 60.0
 WATCH_S = 4.0
 """After so long without a token Stages are asked whether they live; as long they may take."""
 
-Answer = SessionOpened | SessionRefused | TokenDrawn | SessionFailed | SessionAlive
+
+class LinkEnded:
+    """The link that answers came over is no more; stands among them."""
+
+
+FromStage = SessionOpened | SessionRefused | TokenDrawn | SessionFailed | SessionAlive
+Answer = FromStage | LinkEnded
+
+
+How = Literal["undialled", "ended", "silent", "said"]
+"""How a Stage was lost: it could not be dialled; a link to it ended, here or at another Stage; it
+stopped answering; or it said itself that it failed, or did what it must not.
+"""
 
 
 class StageBlamed(StagesLost):
-    """A stage failed or did not answer; `node` is the one to avoid from now on."""
+    """A Stage failed or did not answer.
 
-    def __init__(self, node: NodeId, message: str, reason: RefusalReason = "lost") -> None:
-        super().__init__(message)
-        self.node = node
+    `node` is whom to blame, `part` its layers; `why` says what happened.
+    """
+
+    def __init__(self, hop: Hop, why: str, how: How, reason: RefusalReason = "lost") -> None:
+        self.node = NodeId(hop.node)
+        self.part = hop.part
+        self.why = why
+        self.how = how
         self.reason: RefusalReason = reason
+        super().__init__(f"{self.name} failed: {why}")
+
+    @property
+    def name(self) -> str:
+        """The Stage, in words."""
+        return f"stage {short_text(self.node)} (layers {self.part})"
 
 
 class StageDeclined(Refused):
@@ -80,7 +103,7 @@ class SessionDesk:
         """Stop delivering."""
         self._runs.pop(run.session, None)
 
-    async def _on_answer(self, link: Link, message: Answer, _body: memoryview) -> None:
+    async def _on_answer(self, link: Link, message: FromStage, _body: memoryview) -> None:
         run = self._runs.get(message.session)
         if run is not None and link in run.stages:
             run.deliver(link, message)
@@ -88,8 +111,7 @@ class SessionDesk:
     def _on_ended(self, link: Link) -> None:
         for run in self._runs.values():
             if link in run.stages:
-                text = f"the link to stage {short_text(link.remote)} ended"
-                run.deliver(link, SessionFailed(run.session, link.remote, "lost", text))
+                run.deliver(link, LinkEnded())
 
 
 class ClientRun:
@@ -153,16 +175,13 @@ class ClientRun:
                     waiting.discard(link)
         except TimeoutError:
             late = next(iter(waiting))
-            raise StageBlamed(
-                late.remote, f"stage {short_text(late.remote)} did not open the session in time"
-            ) from None
+            raise self._blame(late, "it did not open the session in time", "silent") from None
 
     async def _dial(self, hop: Hop) -> Link:
         try:
             return await self._desk.links.to(NodeId(hop.node), hop.addresses)
         except Unreachable as error:
-            text = f"stage {short_text(hop.node)} (layers {hop.part}) cannot be reached: {error}"
-            raise StageBlamed(NodeId(hop.node), text) from error
+            raise StageBlamed(hop, f"it cannot be reached: {error}", "undialled") from error
 
     async def _send(
         self, link: Link, message: OpenSession | ForwardTokens | Credit | WatchSession
@@ -170,27 +189,41 @@ class ClientRun:
         try:
             await link.send(message)
         except ChannelClosed as error:
-            raise StageBlamed(link.remote, str(error)) from error
+            raise self._blame(link, str(error), "ended") from error
+
+    def _blame(
+        self, link: Link, why: str, how: How, reason: RefusalReason = "lost"
+    ) -> StageBlamed:
+        return StageBlamed(self.route[self.stages.index(link)], why, how, reason)
 
     def _raise_failure(self, link: Link, answer: Answer) -> None:
+        if isinstance(answer, LinkEnded):
+            raise self._blame(link, "the link to it ended", "ended")
         if isinstance(answer, SessionRefused):
             text = f"host {short_text(link.remote)} declined: {answer.detail}"
             raise StageDeclined(link.remote, text, answer.reason)
         if isinstance(answer, SessionFailed):
+            why = answer.detail
+            named = next((hop for hop in self.route if hop.node == answer.node), None)
             # Only a node of the Route can be to blame; who names another is.
-            known = any(hop.node == answer.node for hop in self.route)
-            node = NodeId(answer.node) if known else link.remote
-            text = f"stage {short_text(node)} failed: {answer.detail}"
-            raise StageBlamed(node, text, answer.reason)
+            if named is None or named.node == link.remote:
+                raise self._blame(link, why, "said", answer.reason)
+            raise StageBlamed(named, why, "ended", answer.reason)
 
-    async def feed(self, tokens: Sequence[int]) -> None:
-        """Send the prompt to the first Stage."""
-        for at in range(0, len(tokens), MAX_ROWS):
-            part = tuple(tokens[at : at + MAX_ROWS])
-            last = at + MAX_ROWS >= len(tokens)
-            await self._send(
-                self.stages[0], ForwardTokens(self.session, at, part, want_token=last)
-            )
+    async def feed(self, prompt: Sequence[int], drawn: Sequence[int] = ()) -> None:
+        """Send the first Stage what comes before the next token: the prompt and what was drawn.
+
+        A row's last bits may depend on the rows computed with it. So that the rest is the same as
+        if the Session had not been taken up, a prompt goes in the same pieces, and each token
+        that was drawn alone, as it went round the ring.
+        """
+        pieces = [prompt[at : at + MAX_ROWS] for at in range(0, len(prompt), MAX_ROWS)]
+        pieces += [(token,) for token in drawn]
+        at = 0
+        for left, piece in zip(range(len(pieces) - 1, -1, -1), pieces, strict=True):
+            tokens = ForwardTokens(self.session, at, tuple(piece), want_token=left == 0)
+            await self._send(self.stages[0], tokens)
+            at += len(piece)
 
     async def token(self) -> TokenDrawn:
         """The next token.
@@ -204,9 +237,9 @@ class ClientRun:
         link, answer = await self._next_answer(limit)
         self._raise_failure(link, answer)
         if not isinstance(answer, TokenDrawn) or link is not last:
-            raise StageBlamed(link.remote, f"stage {short_text(link.remote)} spoke out of turn")
+            raise self._blame(link, "it spoke out of turn", "said", "invalid")
         if answer.position != self._prompt + self._received:
-            raise StageBlamed(link.remote, f"stage {short_text(link.remote)} lost its position")
+            raise self._blame(link, "it lost its position", "said", "invalid")
         self._received += 1
         if answer.finish is None and self._granted - self._received <= CREDITS // 2:
             self._granted += CREDITS // 2
@@ -222,22 +255,27 @@ class ClientRun:
                 async with asyncio.timeout(WATCH_S):
                     return await self._answers.get()
             except TimeoutError:
-                self._check_roll()
+                await self._check_roll()
             if asyncio.get_running_loop().time() > deadline:
-                node = self.stages[-1].remote
-                raise StageBlamed(node, f"no token came for {limit:.0f} s")
+                why = f"it sent no token for {limit:.0f} s"
+                raise self._blame(self.stages[-1], why, "silent")
             self._alive = set()
             for link in self.stages:
                 await self._send(link, WatchSession(self.session))
 
-    def _check_roll(self) -> None:
+    async def _check_roll(self) -> None:
         """Raise when a Stage that was asked whether it lives has not answered."""
         if self._alive is None:
             return
-        for link, hop in zip(self.stages, self.route, strict=True):
-            if link.remote not in self._alive:
-                text = f"stage {short_text(link.remote)} (layers {hop.part}) stopped answering"
-                raise StageBlamed(link.remote, text)
+        for link in self.stages:
+            if link.remote in self._alive:
+                continue
+            if link.relayed_through is None:
+                raise self._blame(link, "it stopped answering", "silent")
+            # Perhaps only the Sentinel between us fell silent: this link is of no more use.
+            problem = self._blame(link, "it stopped answering through its sentinel", "ended")
+            await link.close()
+            raise problem
 
     async def close(self) -> None:
         """Free the Session on every Stage; bounded, and never raises."""

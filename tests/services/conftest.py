@@ -10,7 +10,7 @@ import torch
 
 from diffuse_core.adapters.models.store import FileModelStore
 from diffuse_core.domain import gossip
-from diffuse_core.services import host, placement, run
+from diffuse_core.services import generation, host, observer, placement, run
 from diffuse_core.services.model_choice import AUTO
 from tests.services.cluster import Cluster, start_split
 from tests.services.intruder import CREDITS, honest_session
@@ -35,6 +35,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(placement, "SETTLE_S", 0.04)
     monkeypatch.setattr(host, "REPORT_S", 0.05)
     monkeypatch.setattr(gossip, "GOSSIP_INTERVAL_S", 0.01)
+    monkeypatch.setattr(generation, "GRACE_S", 0.3)
+    monkeypatch.setattr(generation, "LOOK_S", 0.05)
+    monkeypatch.setattr(observer, "FRESH_S", 0.04)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

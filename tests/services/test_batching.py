@@ -187,7 +187,7 @@ async def test_a_poisoned_session_fails_alone_and_names_who_poisoned_it(
     rest = [asyncio.create_task(say(other, at, length)) for at, length in asked]
     await until(lambda: len(first.service.stage._runs) == len(asked) + 1)
     first.executors[0].ill = session
-    with pytest.raises(StagesLost, match=f"stage {first.id.hex()[:8]} failed: .*NaN"):
+    with pytest.raises(StagesLost, match=f"stage {first.id.hex()[:8]} .*failed: .*NaN"):
         await doomed
     assert [await task for task in rest] == alone
     assert max(last.executors[0].widths) > 1
@@ -196,11 +196,11 @@ async def test_a_poisoned_session_fails_alone_and_names_who_poisoned_it(
 
 
 class Failing(Watched):
-    """Its own numbers fail, in its third short pass."""
+    """Its own numbers fail, from its third short pass on."""
 
     def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
         outcomes = super().run(steps)
-        if len(self.widths) == 3:
+        if len(self.widths) >= 3:
             self.close(steps[0].session)
             return [Refused("computed NaN", "lost"), *outcomes[1:]]
         return outcomes
@@ -216,7 +216,7 @@ async def test_a_stage_whose_own_numbers_fail_blames_itself(
     first = min(cluster.hosts, key=lambda host: host.service.slice)
     first.executors[0].widths.extend([0] * 3)
     client = await cluster.client()
-    with pytest.raises(StagesLost, match=f"stage {last.id.hex()[:8]} failed: computed NaN"):
+    with pytest.raises(StagesLost, match=f"stage {last.id.hex()[:8]}.* failed: computed NaN"):
         await client.whole(ask(0, 13))
     for host in cluster.hosts:
         await host.idle()

@@ -197,7 +197,7 @@ async def test_a_session_id_opened_again_at_once_keeps_the_books_right(
                 await link.send(CloseSession(self.session))
             await super()._send(link, message)
 
-    monkeypatch.setattr("diffuse_core.services.client.ClientRun", Twice)
+    monkeypatch.setattr("diffuse_core.services.generation.ClientRun", Twice)
     async with aclosing(client.generate(ask(9))) as stream:
         tokens = await heard(stream, 9)
         assert busy(cluster) == [1, 1]
