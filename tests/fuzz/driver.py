@@ -8,7 +8,6 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from tests.fuzz.mutation import Mutator
 from tests.fuzz.registry import HERE
 from tests.fuzz.watch import MIB, Figures, Finding, Watch
 
@@ -16,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tests.fuzz.mutation import Mutator
     from tests.fuzz.registry import Target
+    from tests.fuzz.script_mutation import ScriptMutator
 
 FOUND = HERE / "found"
 """Not kept in git: what is mended goes into the corpus."""
@@ -69,9 +70,7 @@ def fuzz(
         Finding: at the first input that raises, hangs or makes the process grow.
     """
     corpus = target.inputs()
-    for data in corpus:
-        # Whatever is made once, tables and caches, is made now and is no growth.
-        target.run(data)
+    _warm(target, corpus)
     watch = watch or Watch(target.run)
     rng = random.Random(f"{target.name}/{seed}")
     kept = LastInput(last_input(target.name, folder))
@@ -79,16 +78,25 @@ def fuzz(
         for data in corpus:
             kept.put(data)
             watch.run(data)
-        _mutate(watch, kept, Mutator(rng, corpus, target.words), corpus, runs, minutes)
+        _mutate(watch, kept, target.mutator(rng, corpus), corpus, runs, minutes)
         watch.look()
     last_input(target.name, folder).unlink(missing_ok=True)
     return watch.figures
 
 
+def _warm(target: Target, corpus: Sequence[bytes]) -> None:
+    """Whatever is made once, tables and caches, is made now and is no growth."""
+    for data in corpus:
+        try:
+            target.run(data)
+        except Exception as error:
+            raise Finding(data, error) from error
+
+
 def _mutate(
     watch: Watch,
     kept: LastInput,
-    mutator: Mutator,
+    mutator: Mutator | ScriptMutator,
     corpus: list[bytes],
     runs: int,
     minutes: float | None,

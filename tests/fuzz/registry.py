@@ -6,8 +6,12 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.script_mutation import ScriptMutator
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import random
+    from collections.abc import Callable, Sequence
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
@@ -18,7 +22,8 @@ class Target:
     """One target: what it does with an input, and what to begin with.
 
     Its module has `target(data)`, which says in a word what became of the input and raises when
-    something is wrong; `samples()`, valid inputs by name; and perhaps `WORDS` that mean something.
+    something is wrong; `samples()`, valid inputs by name; and perhaps `WORDS` that mean something
+    to it, and `SCRIPT` when its inputs are scripts.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,7 +32,12 @@ class Target:
         self.run: Callable[[bytes], str] = module.target
         self.samples: Callable[[], dict[str, bytes]] = module.samples
         self.words: tuple[bytes, ...] = getattr(module, "WORDS", ())
+        self._scripted: bool = getattr(module, "SCRIPT", False)
         self.corpus = CORPUS / name
+
+    def mutator(self, rng: random.Random, corpus: Sequence[bytes]) -> Mutator | ScriptMutator:
+        """What makes inputs for it out of those of `corpus`, which may grow."""
+        return (ScriptMutator if self._scripted else Mutator)(rng, corpus, self.words)
 
     def inputs(self) -> list[bytes]:
         """The corpus kept in the repository, in the order of the names."""

@@ -156,8 +156,9 @@ class Watch:
         if figures.inputs % self._look_every == 0:
             self.look(data)
         new = outcome not in figures.outcomes
-        if not new or len(figures.outcomes) < MAX_OUTCOMES:
-            figures.outcomes[outcome] += 1
+        if new and len(figures.outcomes) >= MAX_OUTCOMES:
+            return False
+        figures.outcomes[outcome] += 1
         return new
 
     def look(self, data: bytes = b"") -> None:

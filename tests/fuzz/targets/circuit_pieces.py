@@ -9,6 +9,7 @@ from diffuse_core.domain.sealed_stream import MAX_SEALED_BYTES
 from diffuse_core.errors import ChannelClosed
 from tests.fuzz.script import script, steps
 
+SCRIPT = True
 WHOLE = 0x80
 """Added to a kind: the argument is repeated up to a whole piece."""
 MANY = 0x40

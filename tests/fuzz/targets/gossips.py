@@ -18,6 +18,7 @@ from diffuse_core.errors import ChannelClosed
 from tests.fuzz.script import script, steps
 from tests.fuzz.valid_values import ValidValues
 
+SCRIPT = True
 MAX_NODES = 8
 """So that a script can fill the table."""
 MESSAGE, RECORD, WAIT, UNREACHABLE, MET, PULL, LEAVE = range(7)
@@ -109,7 +110,8 @@ def target(data: bytes) -> str:
     for number, argument in steps(data):
         talk.take(number % _KINDS, number // _KINDS, argument)
         talk.check()
-    return f"{len(talk.gossip.members(talk.now))} members, {sum(talk.gossip.refusals.values())}"
+    refused = "/".join(sorted(talk.gossip.refusals)) or "none"
+    return f"{len(talk.gossip.members(talk.now))} members, refused {refused}"
 
 
 def _said(kind: int, who: int, argument: bytes = b"") -> tuple[int, bytes]:

@@ -12,6 +12,7 @@ from tests.fuzz.script import script, steps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+SCRIPT = True
 _THERE, _BACK = bytes([1]) * 32, bytes([2]) * 32
 _FULL = MAX_MESSAGE_BYTES - TAG_BYTES - 1
 MORE, LAST, FAREWELL, RENEWAL = 0, 1, 2, 3
