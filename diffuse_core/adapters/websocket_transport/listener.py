@@ -10,6 +10,7 @@ import http
 import logging
 import secrets
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -28,6 +29,7 @@ from diffuse_core.adapters.websocket_transport.connection import (
     tune,
 )
 from diffuse_core.domain.channel import Handshake, HandshakeFailed
+from diffuse_core.domain.reachability import ip_of, neighbourhood
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +63,9 @@ class Gate:
     def enter(self, connection: Inbound) -> None:
         """A connection was accepted by the kernel: keep it or drop it."""
         full = len(self.strangers) + len(self.proven) >= self._max_connections
-        if full or (len(self.strangers) >= self._max_strangers and not self._drop_oldest()):
+        if full or (
+            len(self.strangers) >= self._max_strangers and not self._make_room(connection)
+        ):
             connection.transport.abort()
             return
         self.strangers[connection] = None
@@ -76,12 +80,16 @@ class Gate:
         self.strangers.pop(connection, None)
         self.proven.discard(connection)
 
-    def _drop_oldest(self) -> bool:
+    def _make_room(self, newcomer: Inbound) -> bool:
         # An honest node is through in milliseconds. Those that just came keep their place, or a
         # burst of honest ones would throw each other out for ever.
         oldest = next(iter(self.strangers))
         if oldest.loop.time() - oldest.opened_at < PATIENCE_S:
-            return False
+            # Unless most come from one machine: then that one makes room for others.
+            crowd, size = Counter(one.origin for one in self.strangers).most_common(1)[0]
+            if crowd == newcomer.origin or size <= self._max_strangers // 2:
+                return False
+            oldest = next(one for one in self.strangers if one.origin == crowd)
         self.leave(oldest)
         oldest.transport.abort()
         return True
@@ -94,10 +102,12 @@ class Inbound(StrangerLimit, ServerConnection):
         super().__init__(*args, **kwargs)
         self._gate = gate
         self.opened_at = self.loop.time()
+        self.origin = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio when the TCP connection stands."""
         super().connection_made(transport)
+        self.origin = _origin(transport.get_extra_info("peername"))
         self._gate.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -213,6 +223,14 @@ class WebSocketListener:
         if code == CLOSE_CODES["key"]:
             address = format_address(connection.remote_address)
             log.info("refused %s: it has another network key", address)
+
+
+def _origin(sockaddr: tuple[str, int] | None) -> str:
+    """Who is behind a connection when it comes to limits; nobody when it is gone already."""
+    if sockaddr is None:
+        return ""
+    ip = ip_of(format_address(sockaddr))
+    return neighbourhood(ip) if ip else sockaddr[0]
 
 
 def _answer_http(connection: ServerConnection, request: Request) -> Response | None:
