@@ -168,10 +168,10 @@ def _be_reached(
     stack: contextlib.AsyncExitStack,
 ) -> None:
     """Find out how others reach this node, unless the user said so."""
-    if options.public or options.relay == "never":
+    if options.public:
         return
     # A Sentinel that others reach through another one would be of no use to anybody.
-    relayed = None if options.role == "sentinel" else relays
+    relayed = None if options.role == "sentinel" or options.relay == "never" else relays
     reachability = Reachability(node, options.relay, relayed, fresh_rng())
     relays.on_change = reachability.changed
     stack.push_async_callback(reachability.close)

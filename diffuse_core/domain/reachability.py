@@ -280,6 +280,8 @@ def told_addresses(
     """
     if mode == "always":
         return tuple(relayed)[:MAX_ADDRESSES]
+    if mode == "never":
+        return tuple(own)[:MAX_ADDRESSES]
     # Elsewhere a loopback address leads to whoever is there, and never to us.
     useful = _without_loopback(verdict.reached) if _without_loopback(own) else verdict.reached
     direct = tuple(dict.fromkeys((*useful, *own)))

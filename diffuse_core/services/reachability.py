@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.reachability import RelayMode
+    from diffuse_core.domain.view import EventLevel
     from diffuse_core.services.links import Link
     from diffuse_core.services.node import Node
 
@@ -57,7 +58,8 @@ class Relays(Protocol):
 class Reachability:
     """Works for one node. `start` it once the node has started, `close` it before the node.
 
-    `relays` is None for a node that is never relayed, such as a sentinel.
+    `relays` is None for a node that is never relayed, such as a sentinel: whether others can dial
+    it is found out all the same, and told to its owner.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Reachability:
         self._answers: dict[NodeId, tuple[int, asyncio.Future[DialledBack]]] = {}
         self._came_in: dict[NodeId, asyncio.Event] = {}
         self._changed = asyncio.Event()
-        self._looking_since: float | None = None
+        self._hidden_since: float | None = None
         self._told: str | None = None
 
     def start(self, port: int, own: Sequence[str]) -> None:
@@ -132,21 +134,18 @@ class Reachability:
     async def _apply(self) -> None:
         """Let what is known now become what others are told."""
         verdict, relays = self.verdict, self._relays
-        wanted = relays is not None and (self._mode == "always" or bool(verdict.unreached))
-        if relays is not None and wanted:
+        hidden = self._mode == "always" or bool(verdict.unreached)
+        if relays is not None and hidden:
             relays.start()
-        relayed = relays.addresses() if relays is not None and wanted else ()
+        relayed = relays.addresses() if relays is not None and hidden else ()
         told = told_addresses(self._mode, verdict, self._own, relayed)
-        for address in set(told[:1]) - {
-            *self._own,
-            *relayed,
-            *self._node.addresses(self._node.id),
-        }:
-            self._node.note("info", f"others reach this node at {address}")
+        known = {*self._own, *relayed, *self._node.addresses(self._node.id)}
+        if told and told[0] not in known:
+            self._node.note("info", f"others reach this node at {told[0]}")
         self._node.advertise(told)
-        if relays is not None and not wanted:
+        if relays is not None and not hidden:
             await relays.stop()
-        self._tell(relayed, wanted=wanted)
+        self._tell(relayed, hidden=hidden)
 
     # --- asking -----------------------------------------------------------------------
 
@@ -194,42 +193,44 @@ class Reachability:
 
     # --- what the owner is told -------------------------------------------------------
 
-    def _tell(self, relayed: tuple[str, ...], *, wanted: bool) -> None:
-        if not wanted:
-            self._looking_since = None
+    def _tell(self, relayed: tuple[str, ...], *, hidden: bool) -> None:
+        if not hidden:
+            self._hidden_since = None
             if self._told is not None:
                 self._told = None
-                self._node.note("good", f"others can dial this machine again{self._where()}")
+                where = "".join(f" at {address}" for address in self.verdict.reached[:1])
+                self._node.note("good", f"others can dial this machine again{where}")
             return
         now = self._node.clock.monotonic()
-        if self._looking_since is None:
-            self._looking_since = now
+        if self._hidden_since is None:
+            self._hidden_since = now
         if relayed:
             through = " and ".join(map(_sentinel, relayed))
-            self._tell_once("relayed", f"{self._why()}reachable through sentinel {through}")
-        elif now - self._looking_since >= NO_RELAY_S:
-            self._tell_once("none", f"{self._why()}no sentinel relays for it now; trying on")
+            self._tell_once("relayed", "info", f"reachable through sentinel {through}")
+        elif self._relays is None:
+            self._tell_once("out of reach", "warning", self._why_not_relayed())
+        elif self._told is None and now - self._hidden_since >= NO_RELAY_S:
+            self._tell_once("no relay", "warning", "no sentinel relays for it now; trying on")
 
-    def _tell_once(self, what: str, text: str) -> None:
-        if self._told == what or (self._told == "relayed" and what == "none"):
+    def _why_not_relayed(self) -> str:
+        if self._mode == "never":
+            return "it is not relayed because of --relay never"
+        return "as a sentinel it is of no use to those outside"
+
+    def _tell_once(self, what: str, level: EventLevel, text: str) -> None:
+        if self._told == what:
             return
         self._told = what
-        advice = ""
-        if self._mode == "auto":
-            advice = f". To be dialled directly, forward port {self._port} or give --public-addr"
-        self._node.note("warning" if what == "none" else "info", f"{text}{advice}")
-
-    def _why(self) -> str:
-        if self._mode == "always":
-            return ""
-        tried = ", ".join(
-            f"sentinel {short_text(node)} tried {address}"
-            for node, address in self.verdict.unreached
-        )
-        return f"nobody outside can dial this machine ({tried}); "
-
-    def _where(self) -> str:
-        return f" at {self.verdict.reached[0]}" if self.verdict.reached else ""
+        if self._mode != "always":
+            tried = ", ".join(
+                f"sentinel {short_text(node)} tried {address}"
+                for node, address in self.verdict.unreached
+            )
+            text = (
+                f"nobody outside can dial this machine ({tried}); {text}. "
+                f"To be dialled, forward port {self._port} to it or give --public-addr"
+            )
+        self._node.note(level, text)
 
 
 def _sentinel(address: str) -> str:

@@ -18,6 +18,7 @@ from diffuse_core.domain.known_nodes import (
     write_known,
 )
 from diffuse_core.domain.members import Member
+from diffuse_core.domain.relayed_address import RelayedAddress
 from tests.domain.domain_samples import node, record
 
 DAY = 86_400.0
@@ -172,3 +173,20 @@ def test_a_full_list_fits_its_bound() -> None:
     long = tuple(f"{'x' * 120}:{port}" for port in (10_001, 10_002, 10_003, 10_004, 10_005))
     nodes = tuple(known(number, addresses=long) for number in range(MAX_KNOWN))
     assert read_known(write_known(nodes)) == nodes
+
+
+def test_a_relayed_address_is_remembered_and_says_nothing_of_how_public_a_node_is() -> None:
+    relayed = str(RelayedAddress(node(9), "8.8.4.4:9440"))
+    broken = "relay:nobody@8.8.4.4:1"
+    addresses = ("10.0.0.1:9440", relayed, broken)
+    (kept,) = remember((), [alive(1, addresses=addresses)], {}, OWN, NOW)
+    assert kept.addresses == addresses
+    assert read_known(write_known((kept,))) == (kept,)
+    assert usefulness(kept, NOW) == usefulness(known(1, since=NOW, direct=True), NOW)
+    longest = f"{RelayedAddress(node(9), 'h' * 115 + ':9440')}"
+    full = tuple(
+        known(number, addresses=tuple(f"{n}{longest[1:]}" for n in range(5)))
+        for number in range(MAX_KNOWN)
+    )
+    assert len(write_known(full)) < MAX_FILE_BYTES
+    assert read_known(write_known(full)) == full

@@ -13,6 +13,7 @@ from diffuse_core.domain.members import Member
 from diffuse_core.domain.messages import Rumour
 from diffuse_core.domain.observe import members_from_push, network_view
 from diffuse_core.domain.records import Load, SignedRecord
+from diffuse_core.domain.relayed_address import RelayedAddress
 from diffuse_core.domain.slices import Slice
 
 
@@ -42,6 +43,20 @@ def test_a_view_of_a_small_network() -> None:
     assert (model.state, model.servable, model.missing) == ("Incomplete", False, (Slice(10, 20),))
     assert (model.min_replicas, model.target_replicas) == (0, 2)
     assert model.replicas == (1,) * 10 + (0,) * 10 + (1,) * 10
+
+
+def test_a_view_tells_through_whom_a_node_is_met() -> None:
+    relayed = [str(RelayedAddress(node(n), f"9.9.9.9:{n}")) for n in (8, 9, 8)]
+    addresses = ("10.0.0.1:1", *relayed[:2], "relay:nobody@9.9.9.9:1")
+    members = [
+        Member(record=record(1, addresses=addresses), liveness="alive", heard_at=0.0),
+        Member(record=record(2, addresses=tuple(relayed)), liveness="alive", heard_at=0.0),
+    ]
+    seen = {one.node: one for one in network_view(members, None, 0.0, 0.0, 2).nodes}
+    both = (node_text(node(8)), node_text(node(9)))
+    one, other = seen[node_text(node(1))], seen[node_text(node(2))]
+    assert (one.addresses, one.relays) == (("10.0.0.1:1",), both)
+    assert (other.addresses, other.relays) == ((), both)
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,10 @@ def test_a_node_in_full() -> None:
     assert "trip" not in bare
     many = facts(node(1, addresses=tuple(f"h:{n}" for n in range(20))))
     assert many["address"].endswith("h:7, and 12 more")
+    relayed = facts(node(1, addresses=(), relays=("1a2b3c4d" + "0" * 56, "\x1b" + "f" * 63)))
+    assert relayed["address"] == "via sentinel 1a2b3c4d, via sentinel ␛fffffff"
+    near = facts(node(1, addresses=("10.0.0.2:1",), relays=("1a2b3c4d" + "0" * 56,)))
+    assert near["address"] == "10.0.0.2:1, via sentinel 1a2b3c4d"
 
 
 def test_events_have_time_shape_and_words_kept_whole() -> None:
