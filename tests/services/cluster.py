@@ -1,4 +1,4 @@
-"""Networks of full nodes in one process: what `wiring.run_node` builds, over a chosen transport.
+"""Networks of full nodes in one process: what `running.run_node` builds, over a chosen transport.
 
 Everything is real but the wires (unless they are asked for): gossip, planner, model files,
 executor, executor thread, tokenizer.
@@ -22,6 +22,7 @@ from diffuse_core.adapters.tokenizer.bundle_tokenizer import load_tokenizer
 from diffuse_core.adapters.websocket_transport import WebSocketTransport
 from diffuse_core.domain.identity import Identity
 from diffuse_core.services.attachment import NodeAttachment
+from diffuse_core.services.circuits import CircuitTransport
 from diffuse_core.services.client import ClientService
 from diffuse_core.services.compute import ComputeThread
 from diffuse_core.services.devices import Device
@@ -30,6 +31,9 @@ from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.node import Node
 from diffuse_core.services.observer import Observer
+from diffuse_core.services.reachability import Reachability
+from diffuse_core.services.relay import RelayService
+from diffuse_core.services.reservations import Reservations, sentinels
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
@@ -109,35 +113,77 @@ class Cluster:
         self.sockets = sockets
         self.hosts: list[Host] = []
         self.nodes: list[Node] = []
+        self.relays: dict[NodeId, RelayService] = {}
         self.bootstrap: tuple[str, ...] = ()
         self.seeds = iter(range(1, 256))
 
     def identity(self) -> Identity:
         return Identity(bytes([next(self.seeds)]) * 32)
 
-    def transport(self, identity: Identity) -> Transport:
+    def transport(self, identity: Identity) -> CircuitTransport:
+        base: Transport = self.memory.transport(identity.node)
         if self.sockets:
-            return WebSocketTransport(identity, "test")
-        return self.memory.transport(identity.node)
+            base = WebSocketTransport(identity, "test")
+        return CircuitTransport(base, identity.node)
 
-    async def start_node(self, role: Role) -> tuple[Node, str]:
+    async def start_node(self, role: Role, *, relayed: bool = False) -> tuple[Node, str]:
+        """Start a node; a relayed one tells nobody where it listens, and is met at sentinels."""
         identity = self.identity()
+        transport = self.transport(identity)
         node = Node(
             identity,
-            self.transport(identity),
+            transport,
             SystemClock(),
             random.Random(identity.node),
             role=role,
             version="test",
         )
+        transport.addresses = node.addresses
+        reservations = Reservations(
+            node,
+            transport.base,
+            lambda: sentinels(node, node.id, node.discovery.reached()),
+            random.Random(identity.node),
+        )
+        self.stack.push_async_callback(reservations.close)
         self.stack.push_async_callback(node.stop)
         self.nodes.append(node)
-        return node, await node.start(self.place, 0, self.bootstrap, (self.place,))
+        told = () if relayed else (self.place,)
+        address = await node.start(self.place, 0, self.bootstrap, told)
+        if relayed:
+            reach = Reachability(node, "always", reservations, random.Random(1))
+            reservations.on_change = reach.changed
+            self.stack.push_async_callback(reach.close)
+            reach.start(int(address.rpartition(":")[2]), ())
+        return node, address
 
     async def start_sentinel(self) -> Node:
+        """Start a sentinel that relays; all that are started later know it from the beginning."""
         node, address = await self.start_node("sentinel")
-        self.bootstrap = (address,)
+        relay = self.relays[node.id] = RelayService(node, random.Random(2))
+        self.stack.push_async_callback(relay.close)
+        relay.start()
+        self.bootstrap = (*self.bootstrap, address)
         return node
+
+    async def lose_sentinel(self, sentinel: Node) -> None:
+        """Let a sentinel vanish, with all it carries."""
+        (address,) = sentinel.addresses(sentinel.id)
+        self.bootstrap = tuple(other for other in self.bootstrap if other != address)
+        self.nodes.remove(sentinel)
+        relay = self.relays.pop(sentinel.id)
+        if not self.sockets:
+            self.vanish(sentinel.id)
+            self.memory.kill(address)
+            return
+        await sentinel._listener.close()
+        await sentinel.tasks.close()
+        await relay.close()
+        await sentinel.links.close()
+
+    def carried(self) -> int:
+        """How many circuits the sentinels hold now."""
+        return sum(relay.figures().circuits for relay in self.relays.values())
 
     async def host(
         self,
@@ -146,11 +192,12 @@ class Cluster:
         *,
         load: Callable[..., Executor] = load_slice,
         wait: bool = True,
+        relayed: bool = False,
     ) -> Host:
         """Start a host; return once everybody sees it ready, unless told not to wait."""
         if not self.bootstrap:
             await self.start_sentinel()
-        node, address = await self.start_node("host")
+        node, address = await self.start_node("host", relayed=relayed)
         storage = FileStorage(self.directory / address.replace(":", "-"))
         compute = ComputeThread()
         self.stack.callback(compute.close)
@@ -191,6 +238,7 @@ class Cluster:
                 host.life.result()
         wanted = {host.id for host in hosts}
         await until(lambda: all(wanted <= ready(node) for node in self.nodes))
+        await until(lambda: all(node.addresses(host) for node in self.nodes for host in wanted))
 
     async def end(self, host: Host) -> None:
         """Stop a host's service, as a signal does."""
@@ -209,9 +257,13 @@ class Cluster:
     def crash(self, host: Host) -> None:
         """Let a host vanish: no farewell, no frame more in either direction."""
         self.nodes.remove(host.node)
-        for other in range(1, 256):
-            self.memory.cut(host.id, Identity(bytes([other]) * 32).node)
+        self.vanish(host.id)
         self.memory.kill(host.address)
+
+    def vanish(self, node: NodeId) -> None:
+        """Cut a node off from everybody."""
+        for other in range(1, 256):
+            self.memory.cut(node, Identity(bytes([other]) * 32).node)
 
     async def observer(self) -> Observer:
         identity = self.identity()
@@ -259,9 +311,13 @@ async def start_split(
     stages: int,
     *,
     sockets: bool = False,
+    relayed: bool = False,
+    relays: int = 1,
 ) -> Cluster:
-    """A network whose routes have `stages` stages."""
+    """A network whose routes have `stages` stages; with `relayed` hosts nobody can dial them."""
     cluster = Cluster(stack, model, directory, sockets=sockets)
+    for _ in range(relays):
+        await cluster.start_sentinel()
     for cap in SPLITS[stages]:
-        await cluster.host(cap)
+        await cluster.host(cap, relayed=relayed)
     return cluster
