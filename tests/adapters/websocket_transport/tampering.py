@@ -19,13 +19,21 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.websocket_transport.channel import WebSocketChannel
     from diffuse_core.adapters.websocket_transport.listener import WebSocketListener
 
-    Edit = Callable[[int, int, bytes], bytes | None]
-    """Given direction (0 there, 1 back), offset and data: what goes on; None cuts the wire."""
+    Edit = Callable[[int, int, bytes], bytes]
+    """Given direction (0 there, 1 back), offset and data: what goes on. May raise Cut."""
 
 FRAMES = (b"a secret prompt", b"a hidden state")
 WITHIN = 1.0
 """What a dial and an answer may take before it counts as lost."""
 PACKAGE = "diffuse_core.adapters.websocket_transport"
+
+
+class Cut(Exception):  # noqa: N818 - what happens to the wire
+    """The wire ends after these bytes."""
+
+    def __init__(self, last: bytes) -> None:
+        super().__init__()
+        self.last = last
 
 
 def untouched(_direction: int, _at: int, data: bytes) -> bytes:
@@ -48,10 +56,10 @@ def flip(direction: int, offset: int) -> Edit:
 def cut(direction: int, offset: int) -> Edit:
     """Ends both directions once `offset` bytes of one have passed."""
 
-    def edit(way: int, at: int, data: bytes) -> bytes | None:
+    def edit(way: int, at: int, data: bytes) -> bytes:
         if way != direction or at + len(data) <= offset:
             return data
-        return data[: offset - at] or None
+        raise Cut(data[: offset - at])
 
     return edit
 
@@ -67,13 +75,12 @@ async def relay(address: str, edit: Edit) -> AsyncIterator[str]:
         async def pump(way: int, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             at = 0
             while data := await source.read(65536):
-                changed = edit(way, at, data)
-                if changed is None:
+                try:
+                    sink.write(edit(way, at, data))
+                except Cut as end:
+                    sink.write(end.last)
                     break
                 at += len(data)
-                sink.write(changed)
-                if len(changed) < len(data):
-                    break
             sink.close()
 
         # One end that goes takes the other with it: nothing of a cut talk hangs on.
