@@ -200,10 +200,7 @@ async def test_a_whole_talk_played_again_to_the_listener_opens_nothing(
         listener._accept = inbox = Inbox()
         async with connect(f"ws://{listener.address}/", **OPEN) as connection:
             with pytest.raises(ConnectionClosed) as caught:
-                for message in recorder.there:
-                    await connection.send(message)
-                while True:
-                    await connection.recv()
+                await say(connection, recorder.there)
         assert caught.value.rcvd.code == 4000
         assert inbox.channels.empty()
     assert "the handshake failed: a message failed its authentication" in caplog.text
