@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import random
 
     from diffuse_core.domain.decoding import DecodingParams
-    from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.records import ModelRef, Record
     from diffuse_core.services.directory import Directory
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class RouteChoice:
             node = record_node(record)
             if member.liveness != "alive":
                 doubtful.add(node)
-            if record.holding is not None:
+            if record.holding is not None and self._has_a_way(node, record):
                 candidates.append(
                     Candidate(
                         node=node,
@@ -91,6 +91,11 @@ class RouteChoice:
             stages = choose_route(layers, candidates, self._avoided, self._rng)
         self._met_at.update((node, addresses[node]) for node, _ in stages)
         return [Hop(node, addresses[node], part) for node, part in stages]
+
+    def _has_a_way(self, node: NodeId, record: Record) -> bool:
+        """Whether it says where it is met, which a node behind a NAT knows only after a while."""
+        linked = self._directory.links.find(node) is not None
+        return bool(record.addresses) or linked or node == self.own
 
     def fit(self, route: list[Hop], rows: int, decoding: DecodingParams) -> DecodingParams:
         """Ask for no more tokens than the Route's hosts say they can ever hold KV for.
