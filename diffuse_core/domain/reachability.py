@@ -146,9 +146,17 @@ class _Asked:
 class DialBacks:
     """Whom to ask when, and what follows from the answers. The last verdict holds until a new."""
 
-    def __init__(self, port: int, rng: random.Random) -> None:
-        """`port` is our own listening port: addresses with another one are nobody's answer."""
+    def __init__(self, port: int, own: Sequence[str], rng: random.Random) -> None:
+        """Begin to know nothing.
+
+        Args:
+            port: our own listening port: addresses with another one are nobody's answer.
+            own: where we listen. A node that does so elsewhere need not do so on loopback, where
+                a sentinel on the same machine would dial it.
+            rng: spreads the asking, and chooses among strangers.
+        """
         self._port = port
+        self._elsewhere = bool(_without_loopback(own))
         self._rng = rng
         self._asked: dict[NodeId, _Asked] = {}
         self.verdict = Verdict()
@@ -191,7 +199,7 @@ class DialBacks:
         if asked is None or not asked.waiting:
             return
         answer = self._understood(reached, address)
-        if answer is None or (reached and not met):
+        if answer is None or (reached and not met) or self._beside_the_point(answer):
             self.silent(sentinel, now)
             return
         if not reached and asked.answer is not None and asked.answer.reached and not asked.vain:
@@ -234,6 +242,9 @@ class DialBacks:
             return None
         host = f"[{ip}]" if isinstance(ip, ipaddress.IPv6Address) else str(ip)
         return _Answer(reached, f"{host}:{self._port}", ip.version, reach)
+
+    def _beside_the_point(self, answer: _Answer) -> bool:
+        return not answer.reached and answer.reach == _LOOPBACK and self._elsewhere
 
     def _decide(self) -> None:
         heard = [(node, asked.answer) for node, asked in self._asked.items() if asked.answer]

@@ -71,7 +71,7 @@ class Reachability:
         self._rng = rng
         self._own: tuple[str, ...] = ()
         self._port = 0
-        self._dial_backs = DialBacks(0, rng)
+        self._dial_backs = DialBacks(0, (), rng)
         self._tasks = TaskOwner("reachability")
         self._answers: dict[NodeId, tuple[int, asyncio.Future[DialledBack]]] = {}
         self._came_in: dict[NodeId, asyncio.Event] = {}
@@ -82,7 +82,7 @@ class Reachability:
     def start(self, port: int, own: Sequence[str]) -> None:
         """Begin; `own` are our own addresses, which all have our listening `port`."""
         self._own, self._port = tuple(own), port
-        self._dial_backs = DialBacks(port, self._rng)
+        self._dial_backs = DialBacks(port, own, self._rng)
         links = self._node.links
         links.handle(DialledBack, self._on_dialled_back)
         links.on_met(self._on_met)

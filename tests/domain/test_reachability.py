@@ -27,8 +27,8 @@ PUBLIC_6 = f"[2a00:1450::1]:{PORT}"
 class Asking:
     """A node that asks, under a clock of the test's."""
 
-    def __init__(self) -> None:
-        self.backs = DialBacks(PORT, random.Random(1))
+    def __init__(self, *own: str) -> None:
+        self.backs = DialBacks(PORT, own, random.Random(1))
         self.now = 100.0
         self.trusted: list = []
         self.others: list = []
@@ -232,6 +232,20 @@ def test_reached_from_outside_is_reached(asking: Asking) -> None:
     asking.says(B, False, PRIVATE)
     asking.says(C, False, NEAR)
     assert asking.verdict == Verdict((PUBLIC,))
+
+
+@pytest.mark.parametrize(
+    ("own", "unreached"),
+    [((PRIVATE,), ()), ((NEAR,), ((A, NEAR),)), ((PRIVATE, NEAR), ()), ((), ((A, NEAR),))],
+)
+def test_a_node_that_listens_on_one_interface_need_not_do_so_on_loopback(
+    own: tuple[str, ...], unreached: tuple
+) -> None:
+    asking = Asking(*own)
+    asking.trusted = [A]
+    asking.ask_all()
+    asking.says(A, False, NEAR)
+    assert asking.verdict.unreached == unreached
 
 
 def test_ipv6_alone_does_not_serve_those_without(asking: Asking) -> None:
