@@ -367,6 +367,22 @@ def test_or_when_it_waited_long_enough() -> None:
     assert desk.placing.phase == "ended"
 
 
+def test_its_owner_may_give_it_longer_or_no_time() -> None:
+    desk = Desk()
+    desk.serve()
+    desk.placing.leave(desk.now, 2, patience=100.0)
+    desk.steps()
+    assert desk.tick(PACE.stop_s + 0.1) == []
+    assert desk.placing.next_deadline() > desk.now
+    # Asked again, the new time counts, and nothing is announced twice.
+    desk.placing.leave(desk.now, 1, patience=50.0)
+    assert desk.steps() == []
+    assert desk.tick(49.9) == []
+    desk.placing.leave(desk.now, 1, patience=0.0)
+    assert desk.steps() == []
+    assert desk.tick() == [Unload(), Stop()]
+
+
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_host_that_holds_nothing_yet_just_stops(settled: bool) -> None:
     desk = Desk()

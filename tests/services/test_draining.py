@@ -12,7 +12,7 @@ from diffuse_core.domain import liveness
 from diffuse_core.domain.slices import Slice, replicas_per_layer
 from diffuse_core.domain.view import Finished, GenerateRequest, TextDelta
 from diffuse_core.errors import Refused, StagesLost
-from diffuse_core.services import placement, run
+from diffuse_core.services import feed, placement, run
 from tests.services.cluster import PLENTY
 from tests.services.intruder import CREDITS, Intruder
 from tests.services.tiny_model import LAYERS, ids, words
@@ -21,6 +21,7 @@ from tests.services.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from diffuse_core.services.node import Node
     from tests.services.cluster import Cluster, Host
     from tests.services.tiny_model import TinyModel
 
@@ -68,6 +69,12 @@ async def weakened(cluster: Cluster) -> tuple[list[Host], list[AsyncGenerator]]:
                 host.service.stage.kv_budget = 0
     cluster.crash(few[0])
     return many, streams
+
+
+def seen_leaving(watcher: Node) -> bool:
+    """Whether a node knows of a Host that leaves."""
+    held = (member.record.holding for member in watcher.members())
+    return any(one is not None and one.state == "leaving" for one in held)
 
 
 LOW, HIGH = Slice(0, 5), Slice(5, 10)
@@ -122,12 +129,7 @@ async def test_a_host_that_stops_lets_its_sessions_finish(
     stream = await begun(cluster)
     leaving = asyncio.create_task(host.service.leave())
     watcher = cluster.nodes[0]
-    await until(
-        lambda: any(
-            member.record.holding is not None and member.record.holding.state == "leaving"
-            for member in watcher.members()
-        )
-    )
+    await until(lambda: seen_leaving(watcher))
     assert not leaving.done()
     assert await tokens(stream) == COUNT
     async with asyncio.timeout(2):
@@ -147,6 +149,77 @@ async def test_but_not_for_longer_than_some_seconds(
             await host.life
         with pytest.raises(StagesLost, match="the host is leaving"):
             await tokens(stream)
+
+
+async def test_the_owner_may_give_sessions_longer(
+    cluster: Cluster, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "STOP_S", 0.05)
+    monkeypatch.setattr(feed, "TICK_S", 0.02)
+    host = await cluster.host()
+    streams = [await begun(cluster), await begun(cluster)]
+    owner = await cluster.attach(host)
+    over = asyncio.create_task(host.ending.over(asyncio.Event()))
+    await owner.stop_node(600.0)
+    async with aclosing(owner.updates()) as updates:
+        await stage_of(updates, "leaving: 2 sessions left")
+        await until(lambda: seen_leaving(cluster.nodes[0]))
+        intruder = Intruder(cluster)
+        link = await intruder.to(host)
+        await link.send(intruder.opening(host))
+        assert (await intruder.answer()).reason == "leaving"
+        assert await tokens(streams[0]) == COUNT
+        await stage_of(updates, "leaving: 1 session left")
+        # Far longer than a Host gives when nobody says so.
+        await asyncio.sleep(0.2)
+        assert not over.done()
+        assert await tokens(streams[1]) == COUNT
+        async with asyncio.timeout(2):
+            await over
+            await host.life
+    assert host.service.stage is None
+    assert host.service.phase_text() == "leaving"
+
+
+async def test_who_asks_for_the_earliest_end_is_heeded(cluster: Cluster) -> None:
+    host = await cluster.host()
+    signal = asyncio.Event()
+    async with aclosing(await begun(cluster)) as stream:
+        over = asyncio.create_task(host.ending.over(signal))
+        owner = await cluster.attach(host)
+        await owner.stop_node(600.0)
+        await until(host.ending.asked.is_set)
+        await owner.stop_node(0.0)
+        await owner.stop_node(600.0)
+        async with asyncio.timeout(2):
+            await over
+            await host.life
+        with pytest.raises(StagesLost, match="the host is leaving"):
+            await tokens(stream)
+
+
+async def test_a_signal_shortens_a_drain(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "STOP_S", 0.05)
+    host = await cluster.host()
+    signal = asyncio.Event()
+    async with aclosing(await begun(cluster)):
+        over = asyncio.create_task(host.ending.over(signal))
+        host.ending.ask(600.0)
+        await until(lambda: host.service.phase_text() == "leaving: 1 session left")
+        signal.set()
+        async with asyncio.timeout(2):
+            await over
+            await host.life
+
+
+async def stage_of(updates: AsyncGenerator, text: str) -> None:
+    """Read the owner's feed until it says so."""
+    async with asyncio.timeout(5):
+        async for update in updates:
+            if update.telemetry.stage == text:
+                return
 
 
 async def test_a_stage_may_be_closed_by_two(cluster: Cluster) -> None:

@@ -20,6 +20,7 @@ from diffuse_core.domain.view import (
 )
 from diffuse_core.errors import ChannelClosed, Refused
 from diffuse_core.services import attachment, feed
+from tests.services.intruder import Intruder
 from tests.services.tiny_model import LAYERS, ids, words
 from tests.services.waiting import until
 
@@ -220,7 +221,9 @@ async def test_a_stranger_gets_nothing(split: Callable) -> None:
     greedy = await cluster.attach(host, cluster.identity())
     async with aclosing(greedy.generate(ask())) as stream:
         (event,) = [event async for event in stream]
-    assert event == Failed("only this node's owner may ask that", 6)
+    assert isinstance(event, Failed)
+    assert event.exit_code == 6
+    assert event.message.startswith("only this node's owner may ask that")
     hostile = await cluster.attach(host, cluster.identity())
     await hostile.stop_node()
     await until(lambda: hostile._refusal is not None)
@@ -232,16 +235,27 @@ async def test_a_stranger_cannot_cancel(split: Callable, tiny: TinyModel) -> Non
     cluster = await split(1)
     host = cluster.hosts[0]
     attached = await cluster.attach(host)
-    stranger = await cluster.attach(host, cluster.identity())
+    link = await Intruder(cluster).to(host)
     tokens: list[int] = []
     async with aclosing(attached.generate(ask(100))) as stream:
         async for event in stream:
             if isinstance(event, RouteChosen):
                 for number in range(4):
-                    await stranger._open_link().send(CancelGenerate(number))
+                    await link.send(CancelGenerate(number))
             if isinstance(event, TextDelta):
                 tokens.extend(event.token_ids)
     assert tuple(tokens) == tiny.says(ids(13), 100, ignore_eos=True)
+
+
+async def test_who_is_refused_learns_that_the_key_is_another(split: Callable) -> None:
+    cluster = await split(1)
+    curious = await cluster.attach(cluster.hosts[0], cluster.identity())
+    await curious.stop_node()
+    await until(lambda: curious._link.closed)
+    for use in (curious.stop_node(), anext(curious.updates()), anext(curious.generate(ask()))):
+        with pytest.raises(Refused, match=r"only this node's owner .* another owner\.key") as got:
+            await use
+        assert got.value.reason == "owner"
 
 
 async def test_the_owner_stops_the_node(split: Callable) -> None:

@@ -1,0 +1,111 @@
+"""One sound message of every kind that there is on the wire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.buckets import SUMMARY_BYTES
+from diffuse_core.domain.decoding import DecodingParams
+from diffuse_core.domain.identity import Identity
+from diffuse_core.domain.messages import (
+    Ack,
+    AskDialBack,
+    BundlePart,
+    CancelGenerate,
+    CircuitOffered,
+    CircuitReady,
+    CloseSession,
+    Credit,
+    DeclineCircuit,
+    DialledBack,
+    ForwardHidden,
+    ForwardTokens,
+    Generate,
+    Generated,
+    GetBundle,
+    Hop,
+    JoinCircuit,
+    NotAllowed,
+    OpenCircuit,
+    OpenSession,
+    Ping,
+    PingRequest,
+    Pull,
+    Push,
+    RelayRefused,
+    Release,
+    Reserve,
+    Reserved,
+    RowsRun,
+    SessionAlive,
+    SessionFailed,
+    SessionOpened,
+    SessionRefused,
+    StopNode,
+    Subscribe,
+    Summary,
+    TokenDrawn,
+    Update,
+    Want,
+    WatchSession,
+)
+from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.view import Failed, FeedUpdate, GenerateRequest, NetworkView
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.messages import AnyMessage
+
+SOMEBODY = Identity(b"?" * 32).node
+SESSION = b"s" * 16
+DIGEST = "0" * 64
+
+
+def every_kind() -> list[AnyMessage]:
+    """They name sessions, nodes, bundles and circuits that nobody has."""
+    whole = Slice(0, 10)
+    hop = Hop(SOMEBODY, (), whole)
+    return [
+        Ping(1),
+        Ack(1),
+        PingRequest(1, SOMEBODY),
+        Pull(),
+        Push(),
+        Want((SOMEBODY,)),
+        Summary(bytes(SUMMARY_BYTES)),
+        OpenSession(SESSION, "tiny", DIGEST, (hop,), 0, 40, 5, DecodingParams(20), 20),
+        SessionOpened(SESSION),
+        SessionRefused(SESSION, "busy"),
+        ForwardTokens(SESSION, 0, (1,), want_token=True),
+        ForwardHidden(SESSION, 0, 1, 32, "fp32", want_token=True),
+        TokenDrawn(SESSION, 0, 1),
+        Credit(SESSION, 1),
+        RowsRun(SESSION, 1),
+        CloseSession(SESSION),
+        WatchSession(SESSION),
+        SessionAlive(SESSION),
+        SessionFailed(SESSION, SOMEBODY, "lost"),
+        GetBundle(DIGEST, 0),
+        BundlePart(DIGEST, 0, 0),
+        AskDialBack(1, 9440),
+        DialledBack(1, reached=True, address="192.0.2.1:9440"),
+        Reserve(),
+        Reserved(60),
+        Release(),
+        RelayRefused("busy"),
+        OpenCircuit(SOMEBODY),
+        CircuitOffered(SESSION, SOMEBODY),
+        JoinCircuit(SESSION),
+        DeclineCircuit(SESSION),
+        CircuitReady(),
+        Subscribe(),
+        Update(
+            FeedUpdate(
+                view=NetworkView(taken_at=0.0, me=None, nodes=(), models=()), telemetry=None
+            )
+        ),
+        Generate(1, GenerateRequest(model="tiny", raw="a")),
+        Generated(1, Failed("nothing", 1)),
+        CancelGenerate(1),
+        StopNode(0.0),
+        NotAllowed("nothing for you"),
+    ]
