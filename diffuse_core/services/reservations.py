@@ -101,7 +101,10 @@ class Party(Protocol):
 
 
 class Reservations:
-    """Works for one node, from `start` to `stop` and maybe again; `close` it before the node.
+    """Works for one node, from `start` to `stop` and maybe again.
+
+    `stop` it before the node, which then says farewell over the links that are left, and `close`
+    it after.
 
     `transport` makes channels without circuits. `candidates` gives the Sentinels to choose from,
     and is asked often. `on_change` is called whenever `addresses` are others than before.
