@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fuzz import coverage_guided
 from tests.fuzz.driver import LastInput, fuzz, last_input, save
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.watch import MIB, Finding, GrowthError, Hung, Watch
@@ -139,6 +141,14 @@ def test_it_stops_when_its_time_is_up(tmp_path: Path) -> None:
         Planted(lambda _: "fine"), runs=10**9, seed=1, minutes=0.05 / 60, folder=tmp_path
     )
     assert 0 < figures.inputs < 10**9
+
+
+def test_coverage_needs_a_package_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "atheris", None)
+    assert coverage_guided.run(argparse.Namespace(target="frames")) == 2
+    assert "pip install -e '.[fuzz]'" in capsys.readouterr().err
 
 
 def test_the_command_replays_an_input_and_tells_the_figures(tmp_path: Path) -> None:

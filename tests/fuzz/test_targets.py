@@ -20,7 +20,7 @@ from tests.fuzz.watch import Watch
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUNS = {"gossips": 60, "relay_service": 60, "circuit_pieces": 100}
+RUNS = {"gossips": 60, "relay_service": 60, "reservation_service": 40, "circuit_pieces": 100}
 """Fewer than the usual of those that take a millisecond and more for an input."""
 USUAL_RUNS = 300
 
@@ -76,6 +76,10 @@ def test_samples_get_far() -> None:
     assert "opened" in outcomes("bundles")
     assert "message" in outcomes("circuit_pieces")
     assert "1 reservations, 1 circuits" in outcomes("relay_service")
+    assert "2 held, 1 relayed" in outcomes("reservation_service")
+    assert "2 held, 0 relayed" in outcomes("reservation_service")
+    assert outcomes("model_files") >= {"gguf with 2 tensors", "safetensors with 2 tensors"}
+    assert {one.partition(",")[0] for one in outcomes("dial_backs")} >= {"1 reached", "0 reached"}
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=9))

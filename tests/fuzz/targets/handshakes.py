@@ -152,6 +152,9 @@ def samples() -> dict[str, bytes]:
             found[f"{begin}-{step}-newer"] = bytes([bits | step | SEALED]) + newer
         reflected = own.proof("listener", way)
         found[f"{begin}-reflected"] = bytes([bits | PROOF | SEALED]) + reflected
+    # As deep as it gets in so few bytes, in a field that is not known here.
+    deep = b"\x95" + other.hello[1:] + b"\x91" * 420 + b"\xc0"
+    found["deep"] = bytes([HELLO]) + bytes([7]) * KEY_BYTES + deep
     found["clear"] = bytes([HELLO | KEYED | SEALED | CLEAR]) + _three(other.hello)
     return found
 
