@@ -55,6 +55,13 @@ class Channel(Protocol):
         """The next frame. Raises ChannelClosed when the channel ended or misbehaved."""
         ...
 
+    def narrow(self, most: int) -> None:
+        """Take no frame of more than `most` bytes from now on; a larger one ends the channel.
+
+        Nothing larger is held in memory either, apart from what has arrived by now.
+        """
+        ...
+
     async def close(self) -> None:
         """End it in an orderly way; idempotent; returns within a bounded time."""
         ...

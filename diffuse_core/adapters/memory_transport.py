@@ -201,6 +201,7 @@ class CarriedChannel:
         self.relayed_through = carrier.relayed_through
         self.send_deadline = SEND_DEADLINE_S
         self._carrier = carrier
+        self._most = MAX_FRAME_BYTES
         self._order = asyncio.Lock()
         self._ending = ""
 
@@ -227,7 +228,13 @@ class CarriedChannel:
         if wire == _FAREWELL:
             self._ending = self._ending or "closed the channel"
             raise self._closed()
+        if len(wire) > self._most + len(_FRAME):
+            raise await self._break(f"sent more than {self._most} bytes at once")
         return wire[1:]
+
+    def narrow(self, most: int) -> None:
+        """Take smaller frames only (see ports.Channel.narrow)."""
+        self._most = most
 
     async def close(self) -> None:
         """Say farewell and end it; idempotent."""
@@ -260,6 +267,7 @@ class MemoryChannel:
         self.remote_address = address
         self.send_deadline = SEND_DEADLINE_S
         self._register = register
+        self._most = MAX_FRAME_BYTES
         self._other = self
         self._inbox: deque[bytes] = deque()
         self._changed = asyncio.Event()
@@ -299,7 +307,15 @@ class MemoryChannel:
             await self._wait()
         frame = self._inbox.popleft()
         self._other._wake()
+        if len(frame) > self._most:
+            self._end(f"sent more than {self._most} bytes at once", "broke off")
+            self._inbox.clear()
+            raise self._closed()
         return frame
+
+    def narrow(self, most: int) -> None:
+        """Take smaller frames only (see ports.Channel.narrow)."""
+        self._most = most
 
     async def close(self) -> None:
         """End it; idempotent."""

@@ -20,8 +20,13 @@ _KIND = 1
 _CHUNK = MAX_MESSAGE_BYTES - TAG_BYTES - _KIND
 _OVERHEAD = _LENGTH + _KIND + TAG_BYTES
 
-MAX_SEALED_BYTES = MAX_FRAME_BYTES + (-(-MAX_FRAME_BYTES // _CHUNK) + 1) * _OVERHEAD
-"""What a sealed frame may take on the wire, with a renewal before it."""
+
+def sealed_size(frame: int) -> int:
+    """What a frame of so many bytes may take on the wire, with a renewal before it."""
+    return frame + (max(1, -(-frame // _CHUNK)) + 1) * _OVERHEAD
+
+
+MAX_SEALED_BYTES = sealed_size(MAX_FRAME_BYTES)
 
 _MORE, _LAST, _FAREWELL, _RENEWAL = b"\x00", b"\x01", b"\x02", b"\x03"
 

@@ -49,6 +49,9 @@ class LoopbackChannel:
             self._changed.notify_all()
             return self._inbox.popleft()
 
+    def narrow(self, most: int) -> None:
+        """Nothing: this node does not protect itself from itself."""
+
     async def close(self) -> None:
         """End both ends."""
         async with self._changed:

@@ -100,3 +100,13 @@ async def test_silence_and_an_end_and_nonsense_lead_to_no_channel() -> None:
         with pytest.raises(Unreachable):
             await transport.secure(one, None, 0.01, dialled=True)
         assert one.closed
+
+
+async def test_a_narrowed_channel_ends_with_a_frame_that_is_too_large() -> None:
+    near, far = await meet(*carriers())
+    far.narrow(10)
+    for size in (10, 11):
+        await near.send(bytes(size))
+    assert await far.receive() == bytes(10)
+    with pytest.raises(ChannelClosed, match="sent more than 10 bytes at once"):
+        await far.receive()

@@ -186,3 +186,20 @@ async def test_a_listener_may_be_closed_by_what_it_accepted() -> None:
         await near.receive()
     async with asyncio.timeout(1):
         await done.wait()
+
+
+async def test_a_narrowed_channel_ends_with_a_frame_that_is_too_large() -> None:
+    network = MemoryNetwork()
+    bob = Bob(network)
+    listener = await bob.listen()
+    near = await dial(network)
+    far = await bob.channels.get()
+    far.narrow(10)
+    for size in (10, 11):
+        await near.send(bytes(size))
+    assert await far.receive() == bytes(10)
+    with pytest.raises(ChannelClosed, match="sent more than 10 bytes at once"):
+        await far.receive()
+    with pytest.raises(ChannelClosed, match="broke off"):
+        await near.receive()
+    await listener.close()

@@ -11,6 +11,7 @@ from diffuse_core.domain.sealed_stream import (
     MAX_SEALED_BYTES,
     REKEY_S,
     SealedStream,
+    sealed_size,
 )
 from diffuse_core.errors import ChannelClosed
 
@@ -43,6 +44,13 @@ def test_the_largest_frame_just_fits_the_bound() -> None:
     assert len(a.seal(bytes(MAX_FRAME_BYTES), REKEY_S)) == MAX_SEALED_BYTES
     with pytest.raises(ValueError, match="passes"):
         a.seal(bytes(MAX_FRAME_BYTES + 1), 0.0)
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK, CHUNK + 1, 5 * CHUNK])
+def test_what_a_frame_takes_on_the_wire_at_most(size: int) -> None:
+    a, _ = streams()
+    assert len(a.seal(bytes(size), 0.0)) < sealed_size(size)
+    assert len(a.seal(bytes(size), REKEY_S)) == sealed_size(size)
 
 
 def test_oversized_wire_messages_are_refused() -> None:

@@ -9,6 +9,7 @@ from websockets.exceptions import ConnectionClosed
 
 from diffuse_core.adapters.websocket_transport.connection import CLOSE_S, format_address
 from diffuse_core.adapters.websocket_transport.sealed_channel import SEND_DEADLINE_S, SealedChannel
+from diffuse_core.domain.sealed_stream import sealed_size
 from diffuse_core.errors import ChannelClosed
 
 if TYPE_CHECKING:
@@ -69,6 +70,14 @@ class WebSocketChannel(SealedChannel):
         self._direct = WebSocketCarrier(connection)
         self._connection = connection
         super().__init__(self._direct, stream, remote, send_deadline)
+
+    def narrow(self, most: int) -> None:
+        """Take smaller frames only (see ports.Channel.narrow)."""
+        super().narrow(most)
+        protocol = self._connection.protocol
+        # As websockets calls it from 16 on, and before.
+        name = "max_message_size" if hasattr(protocol, "max_message_size") else "max_size"
+        setattr(protocol, name, sealed_size(most))
 
     async def _hang_up(self) -> None:
         self._direct.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,27 @@ OPTIONS: dict[str, Any] = {
 """Arguments of both `serve` and `connect`."""
 
 
+class _Ended(asyncio.Transport):
+    """Stands for the transport of a connection that was lost.
+
+    One of asyncio's fails when it is aborted after it closed and sent the rest of its buffer, and
+    both the library and we may do so.
+    """
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        super().__init__()
+        self.get_extra_info = transport.get_extra_info  # type: ignore[method-assign]
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class StrangerLimit(Connection):
     """Drops a connection that sends much before the other end is proven."""
 
@@ -79,6 +101,11 @@ class StrangerLimit(Connection):
                 self.transport.abort()
                 return
         super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio when the TCP connection is gone."""
+        super().connection_lost(exc)
+        self.transport = _Ended(self.transport)
 
 
 def tune(connection: Connection) -> None:

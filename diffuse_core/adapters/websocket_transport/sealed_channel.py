@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.adapters.websocket_transport.connection import CLOSE_S
 from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class SealedChannel:
         self._stream = stream
         self._remote = remote
         self._deadline = send_deadline
+        self._most = MAX_FRAME_BYTES
         self._now = asyncio.get_running_loop().time
         self._order = asyncio.Lock()
         self._closing = False
@@ -80,7 +82,13 @@ class SealedChannel:
         if frame is None:
             self._ending = self._ending or "closed the channel"
             raise self._closed()
+        if len(frame) > self._most:
+            raise await self._break(f"misbehaved: it sent more than {self._most} bytes at once")
         return frame
+
+    def narrow(self, most: int) -> None:
+        """Take smaller frames only (see ports.Channel.narrow)."""
+        self._most = most
 
     async def close(self) -> None:
         """Say farewell and hang up, within CLOSE_S and what the carrier takes; idempotent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import struct
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
+from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
+from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES, REKEY_S
 from diffuse_core.errors import ChannelClosed
 
 if TYPE_CHECKING:
@@ -117,6 +119,30 @@ async def test_ten_senders_at_once_do_not_mix_their_frames() -> None:
         await sends
         assert sorted(got) == frames
         await channel.close()
+
+
+@pytest.mark.parametrize("most", [0, 10, MAX_PIECE_BYTES])
+async def test_a_narrowed_channel_holds_no_frame_that_is_too_large(most: int) -> None:
+    inbox = Inbox()
+    async with listening(inbox) as listener:
+        near = await alice().dial(listener.address, None, TIMEOUT)
+        far = await inbox.channels.get()
+        far.narrow(most)
+        near._stream._first_use = near._now() - REKEY_S
+        await near.send(bytes(most))
+        assert await far.receive() == bytes(most)
+        await near.send(bytes(most + 1))
+        with pytest.raises(ChannelClosed, match=f"misbehaved: it sent more than {most} bytes"):
+            await far.receive()
+        near = await alice().dial(listener.address, None, TIMEOUT)
+        far = await inbox.channels.get()
+        far.narrow(most)
+        with contextlib.suppress(ChannelClosed):
+            await near.send(bytes(MAX_FRAME_BYTES))
+        # Not read to its end, not even into memory.
+        with pytest.raises(ChannelClosed, match="broke off"):
+            await far.receive()
+        await near.close()
 
 
 async def test_a_cancelled_receive_loses_nothing() -> None:

@@ -260,3 +260,15 @@ async def test_cancelling_leaves_nothing_behind() -> None:
         await securing_it
     assert one.closed
     await settled()
+
+
+async def test_a_narrowed_channel_ends_with_a_frame_that_is_too_large() -> None:
+    ends = carriers()
+    near, far = await channels(ends)
+    far.narrow(10)
+    for size in (10, 11):
+        await near.send(bytes(size))
+    assert await far.receive() == bytes(10)
+    with pytest.raises(ChannelClosed, match="misbehaved: it sent more than 10 bytes at once"):
+        await far.receive()
+    assert ends[1].closed
