@@ -269,7 +269,11 @@ async def _ready(channel: Channel, other: NodeId) -> None:
         if isinstance(answer, CircuitReady):
             return
         if isinstance(answer, RelayRefused):
-            raise Unreachable("it " + _WHY[answer.problem].format(short_text(other)))
+            refusal = Unreachable("it " + _WHY[answer.problem].format(short_text(other)))
+            if answer.problem == "unknown":
+                raise refusal
+            # As after silence: a node is not dead because its Sentinel is busy.
+            raise refusal from TimeoutError(answer.problem)
         if isinstance(answer, NotAllowed):
             raise Unreachable("it talks to the nodes on its allow list only")
 

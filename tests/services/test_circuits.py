@@ -185,8 +185,11 @@ async def test_a_refusal_is_told_with_what_to_do(
         await tell(channel, Ping(1), answer)
 
     liar, one = await town.liar(refuse), town.hidden()
-    with pytest.raises(Unreachable, match=words):
+    with pytest.raises(Unreachable, match=words) as failure:
         await one.transport.dial(liar.way_to(), Identity(b"x" * 32).node, 5.0)
+    # What says nothing of the node itself is as if there had been no answer.
+    silent = isinstance(answer, RelayRefused) and answer.problem != "unknown"
+    assert isinstance(failure.value.__cause__, TimeoutError) == silent
     await until(lambda: not liar.serving)
 
 
