@@ -30,9 +30,14 @@ def cut(wire: bytes) -> Iterator[bytes]:
 
 
 class Joiner:
-    """Puts the pieces of one direction together again."""
+    """Puts the pieces of one direction together again.
 
-    def __init__(self) -> None:
+    A message has `most` bytes at most; it may be set anew between two messages, so that who is
+    not proven yet can fill little memory.
+    """
+
+    def __init__(self, most: int = MAX_SEALED_BYTES) -> None:
+        self.most = most
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -40,14 +45,14 @@ class Joiner:
         """The sealed message that `piece` completes; None when more is to come.
 
         Raises:
-            ChannelClosed: it is no piece, or the message grows past what a sealed one may take.
+            ChannelClosed: it is no piece, or the message grows past `most` bytes.
         """
         kind = piece[:1]
         whole = kind == _MORE and len(piece) == MAX_PIECE_BYTES
         if not whole and not (kind == _LAST and len(piece) <= MAX_PIECE_BYTES):
             raise ChannelClosed("a malformed piece came through the relay")
         self._size += len(piece) - 1
-        if self._size > MAX_SEALED_BYTES:
+        if self._size > self.most:
             raise ChannelClosed("a message passed the size limit; the channel was closed")
         self._parts.append(piece[1:])
         if kind == _MORE:

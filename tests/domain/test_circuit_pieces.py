@@ -56,3 +56,13 @@ def test_a_message_without_end_is_refused_when_it_passes_the_limit() -> None:
         joiner.take(more)
     with pytest.raises(ChannelClosed, match="size limit"):
         joiner.take(b"\x01" + bytes(MAX_SEALED_BYTES % ROOM + 1))
+
+
+def test_a_message_may_be_bounded_more_narrowly_and_widely_again() -> None:
+    joiner = Joiner(100)
+    assert joiner.take(b"\x01" + bytes(100)) == bytes(100)
+    with pytest.raises(ChannelClosed, match="size limit"):
+        joiner.take(b"\x01" + bytes(101))
+    joiner = Joiner(100)
+    joiner.most = MAX_SEALED_BYTES
+    assert joiner.take(b"\x01" + bytes(101)) == bytes(101)
