@@ -123,12 +123,14 @@ async def test_links_that_came_through_a_sentinel_outlive_the_reservation(town: 
     await town.settled()
 
 
-async def test_a_reservation_moves_when_its_sentinel_dies(town: Town) -> None:
-    first, second = await town.sentinel(), await town.sentinel()
+async def test_a_reservation_moves_at_once_when_its_sentinel_dies(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservations, "LOOK_S", 1000.0)
+    first, second, third = [await town.sentinel() for _ in range(3)]
     source, target = town.hidden(), await town.reserved(2)
     link = await source.links.to(target.id, (str(RelayedAddress(first.id, first.address)),))
     await until(lambda: target.links.find(source.id))
-    third = await town.sentinel()
     if town.sockets:
         await first.end()
     else:
@@ -141,7 +143,10 @@ async def test_a_reservation_moves_when_its_sentinel_dies(town: Town) -> None:
     await source.says(again, 7, target)
 
 
-async def test_a_link_that_broke_is_made_anew_at_once(town: Town) -> None:
+async def test_a_link_that_broke_is_made_anew_at_once(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservations, "LOOK_S", 1000.0)
     sentinel = await town.sentinel()
     node = await town.reserved()
     for link in sentinel.node.links.linked()[node.id]:
