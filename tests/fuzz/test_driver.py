@@ -158,4 +158,4 @@ def test_the_command_replays_an_input_and_tells_the_figures(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "seed 0, Python" in done.stdout
     assert "frames: 1 inputs" in done.stdout
-    assert "refused 1" in done.stdout
+    assert "malformed 1" in done.stdout

@@ -21,7 +21,7 @@ def target(data: bytes) -> str:
     try:
         message, body = decode(data)
     except ChannelClosed:
-        return "refused"
+        return "malformed"
     if message is None:
         assert not body
         return "unknown kind"
