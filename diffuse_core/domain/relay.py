@@ -52,8 +52,9 @@ class RelayLimits:
     """How long one end may not read while the other one sends."""
     node_bytes_per_s: float = 16.0 * 2**20
     """Over all its circuits, both ways; a fast generation with a large model takes 1 MiB/s."""
-    total_bytes_per_s: float = 64.0 * 2**20
-    """Half of what a line of 1 Gbit/s carries, since all that comes in goes out again."""
+    total_bytes_per_s: float = 32.0 * 2**20
+    """About half of what one core copies, so that the Sentinel stays awake; a quarter of a line of
+    1 Gbit/s, each way."""
 
 
 class RelayFigures(msgspec.Struct, frozen=True):

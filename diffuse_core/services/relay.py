@@ -12,6 +12,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any
 
+from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.codec import encode
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import (
@@ -196,7 +197,10 @@ class RelayService:
         if link.dialled or link.relayed_through is not None:
             await link.send(RelayRefused("limit", _OWN_CHANNEL))
             return None
-        return await self._links.surrender(link)
+        channel = await self._links.surrender(link)
+        # What it sends lies here while the other end does not read.
+        channel.narrow(MAX_PIECE_BYTES)
+        return channel
 
     async def _refuse(self, channel: Channel, problem: RelayProblem) -> None:
         with contextlib.suppress(ChannelClosed, TimeoutError):
@@ -213,8 +217,10 @@ class RelayService:
         circuit = self._circuits[name] = _Circuit()
         self._wake.set()
         first = asyncio.create_task(channel.receive(), name="relay first")
-        offered = CircuitOffered(name, source)
-        offer = asyncio.create_task(_offer(circuit, self._reserved[target], offered))
+        offer = asyncio.create_task(
+            _offer(circuit, self._reserved[target], CircuitOffered(name, source)),
+            name="relay offer",
+        )
         try:
             other = await _meet(circuit, first)
             if other is None:

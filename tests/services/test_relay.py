@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=[False, True], ids=["memory", "sockets"])
 async def relaying(stack: AsyncExitStack, request: pytest.FixtureRequest) -> Relaying:
-    return await Relaying(stack, sockets=request.param).start()
+    # Longer than any test: nothing is to end for that reason alone.
+    limits = RelayLimits(join_s=60.0)
+    return await Relaying(stack, limits, sockets=request.param).start()
 
 
 async def receive_all(channel: Channel, count: int) -> list[bytes]:
@@ -160,18 +162,18 @@ async def test_circuits_end_with_the_node_of_the_reservation(stack: AsyncExitSta
 
 
 async def test_circuits_go_on_when_the_node_reserves_over_another_link(
-    stack: AsyncExitStack,
+    relaying: Relaying,
 ) -> None:
-    relaying = await Relaying(stack, RelayLimits(regain_s=0.3)).start()
     source, target = relaying.end(1), await relaying.reserved(2)
     near, far = await relaying.circuit(source, target)
     break_off(target.control)
+    await until(lambda: not relaying.relay._reserved)
     assert await refusal(await relaying.end(3).open(target)) == "unknown"
+    book, clock = relaying.relay._book, relaying.sentinel.clock
+    assert book.next_deadline() - clock.monotonic() <= relaying.limits.regain_s
     target.control = None
     await target.reserve()
-    loop = asyncio.get_running_loop()
-    lapse = loop.time() + 0.4
-    await until(lambda: loop.time() > lapse)
+    assert book.next_deadline() - clock.monotonic() > relaying.limits.regain_s
     await near.send(b"on")
     assert await far.receive() == b"on"
     await relaying.circuit(relaying.end(3), target)
