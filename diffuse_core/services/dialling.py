@@ -1,36 +1,19 @@
-"""Dialling several places, of which one is enough: the next is begun before the last gave up."""
+"""Dialling several places, of which one is enough."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-from diffuse_core.errors import Unreachable
+from diffuse_core.services.race import race
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+    from collections.abc import AsyncGenerator, Iterable
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.services.links import Link, Links
-
-STAGGER_S = 0.25
-MAX_DIALS = 8
-
-
-class Dialled(Protocol):
-    """What a dial gives: a link, or a channel."""
-
-    async def close(self) -> None:
-        """End it."""
-        ...
-
-
-D = TypeVar("D", bound=Dialled)
 
 
 @dataclass(frozen=True)
@@ -57,55 +40,3 @@ async def dial_any(
     async with aclosing(race(dials, lambda error: problems.append(str(error)))) as made:
         async for link in made:
             yield link
-
-
-async def race(
-    dials: Iterable[Callable[[], Coroutine[Any, Any, D]]],
-    failed: Callable[[Unreachable], None],
-    enough: asyncio.Future[Any] | None = None,
-) -> AsyncGenerator[D, None]:
-    """What those of `dials` that succeed give, as it comes, until the caller has enough.
-
-    The first is begun at once, each other one when those before it failed or did not succeed
-    within STAGGER_S (as RFC 8305 does for the addresses of one machine). To be closed by the
-    caller, which gives up the dials that are not done; what came too late is closed.
-
-    Args:
-        dials: the likeliest first.
-        failed: is called with each failure.
-        enough: the race is over when this is done.
-    """
-    waiting = deque(dials)
-    running: set[asyncio.Task[D]] = set()
-    others: set[asyncio.Future[Any]] = set() if enough is None else {enough}
-    try:
-        while waiting or running:
-            if waiting and len(running) < MAX_DIALS:
-                running.add(asyncio.create_task(waiting.popleft()(), name="dial"))
-            more = bool(waiting) and len(running) < MAX_DIALS
-            await asyncio.wait(
-                running | others,
-                timeout=STAGGER_S if more else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if enough is not None and enough.done():
-                return
-            for task in [task for task in running if task.done()]:
-                running.discard(task)
-                try:
-                    made = task.result()
-                except Unreachable as error:
-                    failed(error)
-                else:
-                    yield made
-    finally:
-        await _give_up(running)
-
-
-async def _give_up(running: set[asyncio.Task[D]]) -> None:
-    for task in running:
-        task.cancel()
-    for outcome in await asyncio.gather(*running, return_exceptions=True):
-        if not isinstance(outcome, BaseException):
-            with contextlib.suppress(Unreachable):
-                await outcome.close()

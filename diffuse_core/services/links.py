@@ -16,8 +16,8 @@ from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import NotAllowed
 from diffuse_core.domain.relayed_address import is_relayed
 from diffuse_core.errors import ChannelClosed, Unreachable
-from diffuse_core.services.dialling import race
 from diffuse_core.services.loopback import loopback
+from diffuse_core.services.race import race
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Links:
     async def to(self, node: NodeId, addresses: Iterable[str]) -> Link:
         """An open link to `node`, dialling it at whichever of `addresses` answers first.
 
-        They are dialled as `dialling.race` does, relayed ones after the others. Takes at most
+        They are dialled as `race` does, relayed ones after the others. Takes at most
         DIAL_ALL_S; a link that `node` opens meanwhile is as good.
 
         Raises:

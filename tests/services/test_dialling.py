@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.identity import Identity
 from diffuse_core.errors import Unreachable
-from diffuse_core.services import dialling
-from diffuse_core.services.dialling import MAX_DIALS, Place, dial_any
+from diffuse_core.services import race
+from diffuse_core.services.dialling import Place, dial_any
+from diffuse_core.services.race import MAX_DIALS
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ async def test_all_failures_are_told() -> None:
 
 
 async def test_a_silent_place_does_not_hold_up_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialling, "STAGGER_S", 0.01)
+    monkeypatch.setattr(race, "STAGGER_S", 0.01)
     dials = Dials()
     link, _ = await first(dials, "silent:1", "silent:2", "good:3")
     assert link.address == "good:3"
@@ -87,13 +88,13 @@ async def test_a_silent_place_does_not_hold_up_the_rest(monkeypatch: pytest.Monk
 
 
 async def test_few_are_dialled_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialling, "STAGGER_S", 0.001)
+    monkeypatch.setattr(race, "STAGGER_S", 0.001)
     dials = Dials()
     places = [f"silent:{number}" for number in range(20)]
     task = asyncio.create_task(first(dials, *places))
     await until(lambda: len(dials.begun) == MAX_DIALS)
     for _ in range(5):
-        await asyncio.sleep(dialling.STAGGER_S)
+        await asyncio.sleep(race.STAGGER_S)
     assert len(dials.begun) == MAX_DIALS
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -101,7 +102,7 @@ async def test_few_are_dialled_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_links_that_came_too_late_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialling, "STAGGER_S", 0.001)
+    monkeypatch.setattr(race, "STAGGER_S", 0.001)
     dials = Dials()
     problems: list[str] = []
     places = [Place("silent:1", NODE), Place("silent:2")]

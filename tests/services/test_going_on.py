@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.domain.messages import OpenSession
 from diffuse_core.domain.view import Finished, GenerateRequest, TextDelta
-from diffuse_core.services import run, stage_run
-from tests.services.tiny_model import ids, words
+from diffuse_core.errors import StagesLost
+from diffuse_core.services import generation, run, stage_run
+from tests.services.tiny_model import BEGIN, ids, words
+from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from tests.services.cluster import Cluster, Host
     from tests.services.tiny_model import TinyModel
@@ -76,7 +80,7 @@ async def twice(cluster: Cluster) -> dict[str, Host]:
     return {host.id.hex(): host for host in cluster.hosts}
 
 
-async def on_route(listener: Listener, hosts: dict[str, Host], index: int) -> Host:
+def on_route(hosts: dict[str, Host], index: int) -> Host:
     """The host that runs the Stage of this index now."""
     busy = [host for host in hosts.values() if host.service.stage.sessions]
     return sorted(busy, key=lambda host: host.service.slice)[index]
@@ -92,7 +96,7 @@ async def test_a_replica_takes_the_place_of_a_stage_that_goes(
     async with aclosing(client.generate(ask())) as stream:
         listener = Listener(stream)
         await listener.hear(10)
-        lost = await on_route(listener, hosts, victim)
+        lost = on_route(hosts, victim)
         if orderly:
             await cluster.leave(lost)
         else:
@@ -107,3 +111,248 @@ async def test_a_replica_takes_the_place_of_a_stage_that_goes(
     for host in hosts.values():
         if host is not lost:
             await host.idle()
+
+
+async def test_a_client_that_is_a_host_goes_on(cluster: Cluster, tiny: TinyModel) -> None:
+    hosts = await twice(cluster)
+    client = cluster.hosts[0].client
+    own = cluster.hosts[0].service.slice
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(5)
+        lost = on_route(hosts, 0 if own.start else 1)
+        assert lost is not cluster.hosts[0]
+        cluster.crash(lost)
+        await listener.hear()
+    listener.says(tiny)
+    assert len(listener.finished.events) == 1
+
+
+async def test_one_loss_after_another(cluster: Cluster, tiny: TinyModel) -> None:
+    hosts = await twice(cluster)
+    client = await cluster.client()
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        for count, index in ((3, 0), (20, 1)):
+            await listener.hear(count)
+            cluster.crash(on_route(hosts, index))
+        await listener.hear()
+    listener.says(tiny)
+    assert len(listener.finished.events) == 2
+
+
+async def test_only_the_way_was_lost(split: Callable, tiny: TinyModel) -> None:
+    """The client reaches the host again: no other is needed."""
+    cluster: Cluster = await split(2)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(10)
+        await observer.links.find(cluster.hosts[1].id).close()
+        await listener.hear()
+    listener.says(tiny)
+    name = cluster.hosts[1].id.hex()[:8]
+    (told,) = listener.finished.events
+    assert told.startswith(f"stage {name} (layers 5:10) was lost (the link to it ended); went on")
+    for host in cluster.hosts:
+        await host.idle()
+
+
+async def test_a_lost_link_between_stages(split: Callable, tiny: TinyModel) -> None:
+    """Both live and can be reached; and soon they reach each other again."""
+    cluster: Cluster = await split(3)
+    first, second, _ = sorted(cluster.hosts, key=lambda host: host.service.slice)
+    client = await cluster.client()
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(10)
+        cluster.memory.cut(first.id, second.id)
+        cluster.memory.heal(first.id, second.id)
+        await listener.hear()
+    listener.says(tiny)
+    assert len(listener.finished.events) == 1
+
+
+async def test_stages_that_cannot_reach_each_other_are_gone_around(
+    cluster: Cluster, tiny: TinyModel
+) -> None:
+    hosts = await twice(cluster)
+    client = await cluster.client()
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(10)
+        cluster.memory.cut(on_route(hosts, 0).id, on_route(hosts, 1).id)
+        await listener.hear()
+    listener.says(tiny)
+
+
+async def test_who_has_been_lost_twice_is_not_asked_again(split: Callable) -> None:
+    cluster: Cluster = await split(2)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        for count in (5, 5):
+            await listener.hear(count)
+            await observer.links.find(cluster.hosts[1].id).close()
+        with pytest.raises(StagesLost, match=r"no host that answers holds layers 5:10 of 10\."):
+            await listener.hear()
+    for host in cluster.hosts:
+        await host.idle()
+
+
+@pytest.mark.usefixtures("_long_grace")
+async def test_a_host_that_comes_in_time_takes_the_place(split: Callable, tiny: TinyModel) -> None:
+    """The client holds a picture of before; it looks again."""
+    cluster: Cluster = await split(2)
+    client = await cluster.client()
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(10)
+        await cluster.leave(cluster.hosts[1])
+        waiting = asyncio.create_task(listener.hear())
+        late = await cluster.host(5)
+        await waiting
+    listener.says(tiny)
+    assert late.id.hex() in {step.node for step in listener.finished.route}
+    assert f"went on with {late.id.hex()[:8]}" in listener.finished.events[0]
+
+
+@pytest.mark.usefixtures("_long_grace")
+async def test_a_host_that_has_no_room_at_once_is_asked_again(
+    split: Callable, tiny: TinyModel
+) -> None:
+    cluster: Cluster = await split(2)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    stage = cluster.hosts[1].service.stage
+    room = stage.kv_budget
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(10)
+        stage.kv_budget = 0
+        asked = 0
+        answer = cluster.hosts[1].node.links._handlers[OpenSession]
+
+        async def counted(*given: object) -> None:
+            nonlocal asked
+            asked += 1
+            if asked == 3:
+                stage.kv_budget = room
+            await answer(*given)
+
+        cluster.hosts[1].node.links.handle(OpenSession, counted)
+        await observer.links.find(cluster.hosts[1].id).close()
+        await listener.hear()
+    listener.says(tiny)
+    # What was said again and again is told once.
+    assert len(listener.finished.events) == 2
+    assert "declined" in listener.finished.events[1]
+
+
+@pytest.fixture
+def _long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "GRACE_S", 10.0)
+
+
+@pytest.mark.usefixtures("_long_grace")
+async def test_cancelling_while_a_replica_is_looked_for(split: Callable) -> None:
+    cluster: Cluster = await split(2)
+    client = await cluster.client()
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(10)
+        cluster.crash(cluster.hosts[1])
+        waiting = asyncio.create_task(listener.hear())
+        await cluster.hosts[0].idle()
+        async with asyncio.timeout(1):
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+    assert not client._desk._runs
+
+
+async def test_cancelling_while_tokens_are_run_again(split: Callable) -> None:
+    cluster: Cluster = await split(2)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    first = cluster.hosts[0]
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(30)
+        await observer.links.find(cluster.hosts[1].id).close()
+        waiting = asyncio.create_task(listener.hear(1))
+        # More than the run ahead of the first session, and not all of what is run again.
+        await until(lambda: 0 < first.rows() < PROMPT + 20)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    for host in cluster.hosts:
+        await host.idle()
+
+
+async def test_the_books_count_what_was_fed_again(split: Callable, tiny: TinyModel) -> None:
+    """Budget, prompt and limit of the second session end where those of the first did."""
+    cluster: Cluster = await split(2)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(COUNT - 15)
+        await observer.links.find(cluster.hosts[1].id).close()
+        await listener.hear(1)
+        fed = len(listener.tokens) - 1
+        states = [next(iter(host.service.stage._runs.values())).state for host in cluster.hosts]
+        for state in states:
+            assert (state.budget, state.prompt) == (PROMPT + COUNT, PROMPT + fed)
+            assert state.decoding.max_tokens == COUNT - fed
+        await listener.hear()
+    listener.says(tiny)
+
+
+async def test_a_stop_string_may_lie_across_the_loss(split: Callable, tiny: TinyModel) -> None:
+    cluster: Cluster = await split(2)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    said = tiny.says(ids(PROMPT), COUNT, ignore_eos=True)
+    assert max(said[19:21]) < BEGIN
+    stop = f"w{said[19]} w{said[20]}"
+    async with aclosing(client.generate(ask(stop=(stop,)))) as stream:
+        listener = Listener(stream)
+        await listener.hear(20)
+        await observer.links.find(cluster.hosts[0].id).close()
+        # Some tokens were on their way already.
+        await listener.hear()
+    assert listener.finished.finish_reason == "stop"
+    assert listener.text.split() == [f"w{token}" for token in said[:19] if token < BEGIN]
+
+
+async def test_a_generation_survives_so_many_losses(
+    split: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "MAX_LOSSES", 1)
+    cluster: Cluster = await split(2)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(5)
+        await observer.links.find(cluster.hosts[0].id).close()
+        await listener.hear(20)
+        await observer.links.find(cluster.hosts[1].id).close()
+        with pytest.raises(StagesLost, match="loss 2 in one generation"):
+            await listener.hear()
+
+
+async def test_too_long_an_answer_is_not_run_again(
+    split: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "MAX_REPLAYED", 10)
+    cluster: Cluster = await split(2)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    async with aclosing(client.generate(ask())) as stream:
+        listener = Listener(stream)
+        await listener.hear(15)
+        await observer.links.find(cluster.hosts[0].id).close()
+        with pytest.raises(StagesLost, match="tokens are too many to be run again"):
+            await listener.hear()

@@ -11,7 +11,7 @@ from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.relayed_address import RelayedAddress
 from diffuse_core.errors import Unreachable
-from diffuse_core.services import dialling, links
+from diffuse_core.services import links, race
 from diffuse_core.services.links import Links
 from tests.services.waiting import until
 
@@ -68,7 +68,7 @@ def network() -> MemoryNetwork:
 
 @pytest.fixture
 def roads(network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch) -> Roads:
-    monkeypatch.setattr(dialling, "STAGGER_S", 0.02)
+    monkeypatch.setattr(race, "STAGGER_S", 0.02)
     return Roads(network)
 
 
@@ -104,7 +104,7 @@ async def test_an_address_that_swallows_everything_costs_a_moment(
 async def test_a_refusal_begins_the_next_at_once(
     ours: Links, roads: Roads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialling, "STAGGER_S", 60.0)
+    monkeypatch.setattr(race, "STAGGER_S", 60.0)
     await ours.to(node(2), ("bad:1", "bad:2", "good:3"))
     assert roads.begun == ["bad:1", "bad:2", "good:3"]
 
@@ -170,7 +170,7 @@ async def test_no_dial_gets_more_time_than_is_left_for_all(
 ) -> None:
     monkeypatch.setattr(links, "DIAL_TIMEOUT_S", 0.15)
     monkeypatch.setattr(links, "DIAL_ALL_S", 0.16)
-    monkeypatch.setattr(dialling, "STAGGER_S", 0.1)
+    monkeypatch.setattr(race, "STAGGER_S", 0.1)
     with pytest.raises(Unreachable):
         await ours.to(node(2), ("silent:1", "silent:2"))
     first, second = roads.patience
