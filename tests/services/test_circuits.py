@@ -117,6 +117,30 @@ async def test_a_cancelled_dial_leaves_nothing_behind(town: Town, turns: int) ->
     await until(lambda: len(town.memory._channels) == (0 if town.sockets else 2))
 
 
+@pytest.mark.parametrize("stage", ["opened", "offered", "joined"])
+async def test_a_dial_that_is_cancelled_half_way_ends_the_other_half(
+    town: Town, stage: str
+) -> None:
+    sentinel = await town.sentinel()
+    one, two = town.hidden(), await town.reserved()
+    reached = {
+        "opened": lambda: sentinel.relay.figures().circuits,
+        "offered": lambda: two.reservations._joins,
+        "joined": lambda: len(sentinel.node.links._surrendered) == 2,
+    }[stage]
+    way = two.reservations.addresses()[0]
+    dial = asyncio.create_task(one.transport.dial(way, two.id, 5.0), name="dial through")
+    async with asyncio.timeout(5):
+        while not reached():  # noqa: ASYNC110  (it passes by too fast for a longer sleep)
+            await asyncio.sleep(0)
+    assert not dial.done()
+    dial.cancel()
+    await asyncio.wait([dial])
+    assert dial.cancelled()
+    await town.settled()
+    await until(lambda: two.links.find(one.id) is None)
+
+
 async def test_a_direct_address_is_dialled_directly(town: Town) -> None:
     sentinel = await town.sentinel()
     one = town.hidden()
