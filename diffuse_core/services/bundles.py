@@ -11,7 +11,7 @@ from diffuse_core.domain.coverage import holders
 from diffuse_core.domain.identity import short_text
 from diffuse_core.domain.messages import BundlePart, GetBundle
 from diffuse_core.domain.records import record_node
-from diffuse_core.errors import DiffuseError, ModelUnusable, Unreachable
+from diffuse_core.errors import ChannelClosed, DiffuseError, ModelUnusable, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,9 @@ class BundleFetcher:
         self._load = load
         self._loaded: dict[str, Tokenizer] = {}
         self._waiting: dict[tuple[NodeId, str], asyncio.Future[tuple[BundlePart, bytes]]] = {}
+        self._asked: dict[asyncio.Future[tuple[BundlePart, bytes]], Link] = {}
         directory.links.handle(BundlePart, self._on_part)
+        directory.links.on_ended(self._on_ended)
 
     async def tokenizer(self, model: ModelRef) -> Tokenizer:
         """The tokenizer of `model`.
@@ -126,6 +128,7 @@ class BundleFetcher:
             await asyncio.wait([self._waiting[key]])
         future: asyncio.Future[tuple[BundlePart, bytes]]
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
+        self._asked[future] = link
         try:
             await link.send(GetBundle(digest, offset))
             async with asyncio.timeout(PART_TIMEOUT_S):
@@ -136,9 +139,15 @@ class BundleFetcher:
             ) from None
         finally:
             future.cancel()
-            del self._waiting[key]
+            del self._waiting[key], self._asked[future]
 
     async def _on_part(self, link: Link, message: BundlePart, body: memoryview) -> None:
         future = self._waiting.get((link.remote, message.digest))
         if future is not None and not future.done():
             future.set_result((message, bytes(body)))
+
+    def _on_ended(self, link: Link) -> None:
+        for future, asked in self._asked.items():
+            if asked is link and not future.done():
+                name = short_text(link.remote)
+                future.set_exception(ChannelClosed(f"the link to host {name} ended"))

@@ -221,3 +221,30 @@ async def test_only_the_bundle_that_is_held_is_handed_out(split: Callable, whole
     assert await got.get() == (BundlePart("a" * 64, 0, 0), b"")
     assert await got.get() == (BundlePart(digest, 2**27, len(whole)), b"")
     assert await got.get() == (BundlePart(digest, len(whole) - 3, len(whole)), whole[-3:])
+
+
+async def test_a_link_that_ends_in_the_middle_is_not_waited_for(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    hosts = [await cluster.host(), await cluster.host()]
+    fetching, _ = await fetcher(cluster, tmp_path / "kept")
+    asked: list[Host] = []
+
+    def hang_up_on(host: Host) -> None:
+        honest = host.node.links._handlers[GetBundle]
+
+        async def on_get(link: Link, message: GetBundle, body: memoryview) -> None:
+            if not asked or asked[0] is host:
+                asked.append(host)
+                await link.close()
+            else:
+                await honest(link, message, body)
+
+        host.node.links.handle(GetBundle, on_get)
+
+    for host in hosts:
+        hang_up_on(host)
+    async with asyncio.timeout(bundles.PART_TIMEOUT_S / 2):
+        tokenizer = await fetching.tokenizer(hosts[0].service.model)
+    assert tokenizer.encode("w1") == (1,)
+    assert len(asked) == 1

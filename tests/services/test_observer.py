@@ -12,6 +12,7 @@ from diffuse_core.domain.exchange import LOOKS
 from diffuse_core.errors import Unreachable
 from diffuse_core.services import observer as module
 from tests.services.test_discovery import Net, node_id
+from tests.services.waiting import until
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -76,3 +77,47 @@ async def test_a_busy_node_is_asked_once_more_after_a_pause(
     await observer.look(["mem:1"])
     assert len(observer.members()) == 1
     assert ["too busy" in str(problem) for problem in problems] == [True, False]
+
+
+async def test_a_picture_is_renewed_when_it_is_no_longer_fresh(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await net.node(1)
+    observer = net.observer()
+    await observer.look(["mem:1"])
+    await net.node(2, "mem:1")
+    await until(lambda: len(node.members()) == 2)
+    monkeypatch.setattr(module, "FRESH_S", 60.0)
+    await observer.look_again()
+    assert len(observer.members()) == 1
+    monkeypatch.setattr(module, "FRESH_S", 0.0)
+    await observer.look_again()
+    assert len(observer.members()) == 2
+
+
+async def test_others_are_asked_when_who_told_before_is_gone(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FRESH_S", 0.0)
+    first = await net.node(1)
+    await net.node(2, "mem:1")
+    await until(lambda: len(first.members()) == 2)
+    observer = net.observer()
+    await observer.look(["mem:1"])
+    await first.stop()
+    before = observer._pulled_at
+    await observer.look_again()
+    assert observer._pulled_at > before
+    assert observer._asked.remote == node_id(2)
+
+
+async def test_what_was_seen_is_kept_when_nobody_answers(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FRESH_S", 0.0)
+    node = await net.node(1)
+    observer = net.observer()
+    await observer.look(["mem:1"])
+    await node.stop()
+    await observer.look_again()
+    assert len(observer.members()) == 1
