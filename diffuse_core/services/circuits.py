@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.circuit_pieces import Joiner, cut
+from diffuse_core.domain.channel import MAX_HANDSHAKE_BYTES
+from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES, Joiner, cut
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import short_text
 from diffuse_core.domain.messages import (
@@ -21,6 +22,7 @@ from diffuse_core.domain.messages import (
     RelayRefused,
 )
 from diffuse_core.domain.relayed_address import RelayedAddress, is_relayed, parse_relayed
+from diffuse_core.domain.sealed_stream import MAX_SEALED_BYTES
 from diffuse_core.errors import ChannelClosed, Unreachable
 
 if TYPE_CHECKING:
@@ -47,14 +49,19 @@ class CircuitCarrier:
     """Implements ports.Carrier over a channel to a Sentinel that serves one circuit.
 
     What was begun to be sent is sent whole, also when the sender is cancelled: half a message
-    would end the circuit for everybody else who uses it.
+    would end the circuit for everybody else who uses it. Only short messages are taken before
+    `trust`: until then anybody may be at the other end.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._joiner = Joiner()
+        self._joiner = Joiner(MAX_HANDSHAKE_BYTES)
         self._order = asyncio.Lock()
         self._sending: set[asyncio.Task[None]] = set()
+
+    def trust(self) -> None:
+        """Take messages of any size from now on: the other end is proven."""
+        self._joiner.most = MAX_SEALED_BYTES
 
     @property
     def remote_address(self) -> str:
@@ -249,7 +256,10 @@ async def _circuit(
     try:
         await channel.send(encode(request))
         await _ready(channel, other)
-        return await secure(CircuitCarrier(channel))
+        channel.narrow(MAX_PIECE_BYTES)
+        carrier = CircuitCarrier(channel)
+        made = await secure(carrier)
+        carrier.trust()
     except BaseException as error:
         with contextlib.suppress(TimeoutError, ChannelClosed):
             async with asyncio.timeout(HANG_UP_S):
@@ -260,6 +270,7 @@ async def _circuit(
                 f"{channel.remote_address}: {error}"
             ) from _cause(error)
         raise
+    return made
 
 
 async def _ready(channel: Channel, other: NodeId) -> None:
