@@ -295,6 +295,17 @@ def test_a_failure_at_any_step_leaves_the_old_blob_or_the_new(
     assert nth > 5
 
 
+def test_what_the_system_writes_in_parts_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: plain(file, data[:7]))
+    made = load_identity(tmp_path, NAME)
+    FileStorage(tmp_path).write("blob", b"blob" * 100)
+    assert load_identity(tmp_path, NAME).seed == made.seed
+    assert FileStorage(tmp_path).read("blob") == b"blob" * 100
+
+
 FULL = """
 import sys
 from pathlib import Path
