@@ -6,78 +6,22 @@ import math
 
 import pytest
 from domain_samples import ordered
-from placement_samples import TEN, host
+from placement_samples import host
+from placing_desk import ME, PACE, SETTLED_S, Desk, claimed, mover
 
 from diffuse_core.domain.lookout import Pace
 from diffuse_core.domain.placing import (
     MAX_ROUNDS,
     Drain,
     Load,
-    Placing,
     Publish,
     Resume,
-    Stop,
-    Tell,
     Unload,
     Withdraw,
 )
 from diffuse_core.domain.planner import HostSummary
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import UsageError
-
-ME = 5
-PACE = Pace(settle_s=1.0, look_s=2.0, patience=3, calm=5)
-SETTLED_S = 1.01
-
-
-class Desk:
-    """A Host under test, with a clock and what others say."""
-
-    def __init__(self, capacity: int = 800, **options: object) -> None:
-        options.setdefault("pace", PACE)
-        self.placing = Placing(ordered(ME), capacity, TEN, **options)
-        self.now = 100.0
-        self.hosts: list[HostSummary] = []
-
-    def tick(self, seconds: float = 0.0) -> list:
-        self.now += seconds
-        self.placing.tick(self.now, self.hosts, 4)
-        return self.steps()
-
-    def steps(self) -> list:
-        """What is to be done, but for the words."""
-        return [step for step in self.placing.drain() if not isinstance(step, Tell)]
-
-    def serve(self) -> Slice:
-        """Claim, load and be ready; the slice."""
-        self.tick()
-        self.tick(SETTLED_S)
-        self.placing.loaded(self.now)
-        self.steps()
-        return self.placing.held.slice
-
-    def look(self, times: int) -> list:
-        """What is to be done after so many looks; the earlier ones give nothing."""
-        for _ in range(times - 1):
-            assert self.tick(2.01) == []
-        return self.tick(2.01)
-
-
-def mover(**options: object) -> Desk:
-    """One that serves what others hold too, and sees a gap at 5:10."""
-    desk = Desk(**options)
-    desk.hosts = [host(1, 5, 10)]
-    part = desk.serve()
-    assert part == Slice(0, 5)
-    desk.hosts = [host(7, 0, 5), host(8, 0, 5)]
-    return desk
-
-
-def claimed() -> Desk:
-    desk = mover()
-    assert desk.look(3) == [Publish(Slice(5, 10), "claiming")]
-    return desk
-
 
 # --- a new Host ----------------------------------------------------------------------------
 
@@ -333,70 +277,3 @@ def test_a_host_that_the_layout_leaves_where_it_is_waits() -> None:
     desk.serve()
     desk.hosts = [host(1, 0, 4, capacity=700), host(9, 8, 10, capacity=700)]
     assert desk.look(12) == []
-
-
-# --- leaving -------------------------------------------------------------------------------
-
-
-def test_an_idle_host_leaves_at_once() -> None:
-    desk = Desk()
-    part = desk.serve()
-    desk.placing.leave(desk.now, 0)
-    assert desk.steps() == [Publish(part, "leaving"), Unload(), Stop()]
-    desk.placing.leave(desk.now, 0)
-    assert desk.steps() == []
-    assert desk.tick(1.0) == []
-
-
-def test_a_busy_host_leaves_when_its_sessions_are_over() -> None:
-    desk = Desk()
-    part = desk.serve()
-    desk.placing.leave(desk.now, 2)
-    assert desk.steps() == [Publish(part, "leaving"), Drain()]
-    assert desk.tick(PACE.stop_s - 0.1) == []
-    desk.placing.drained()
-    assert desk.steps() == [Unload(), Stop()]
-
-
-def test_or_when_it_waited_long_enough() -> None:
-    desk = Desk()
-    desk.serve()
-    desk.placing.leave(desk.now, 2)
-    desk.steps()
-    assert desk.tick(PACE.stop_s + 0.1) == [Unload(), Stop()]
-    assert desk.placing.phase == "ended"
-
-
-def test_its_owner_may_give_it_longer_or_no_time() -> None:
-    desk = Desk()
-    desk.serve()
-    desk.placing.leave(desk.now, 2, patience=100.0)
-    desk.steps()
-    assert desk.tick(PACE.stop_s + 0.1) == []
-    assert desk.placing.next_deadline() > desk.now
-    # Asked again, the new time counts, and nothing is announced twice.
-    desk.placing.leave(desk.now, 1, patience=50.0)
-    assert desk.steps() == []
-    assert desk.tick(49.9) == []
-    desk.placing.leave(desk.now, 1, patience=0.0)
-    assert desk.steps() == []
-    assert desk.tick() == [Unload(), Stop()]
-
-
-@pytest.mark.parametrize("settled", [False, True])
-def test_a_host_that_holds_nothing_yet_just_stops(settled: bool) -> None:
-    desk = Desk()
-    desk.tick()
-    if settled:
-        desk.tick(SETTLED_S)
-    desk.placing.leave(desk.now, 0)
-    assert desk.steps() == [Unload(), Stop()]
-    desk.placing.loaded(desk.now)
-    desk.placing.drained()
-    assert desk.steps() == []
-
-
-def test_one_that_was_about_to_move_leaves_what_it_serves() -> None:
-    desk = claimed()
-    desk.placing.leave(desk.now, 1)
-    assert desk.steps() == [Publish(Slice(0, 5), "leaving"), Drain()]
