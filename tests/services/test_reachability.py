@@ -207,6 +207,23 @@ async def test_a_sentinel_that_only_says_that_it_came_in_is_not_believed(town: R
     assert not any(ELSEWHERE in at for at in host.node.addresses(host.node.id))
 
 
+async def test_links_that_we_open_ourselves_prove_nothing(town: Reached) -> None:
+    liar = await town.sentinel(honest=False)
+    asked: list[tuple[Link, AskDialBack]] = []
+
+    async def keep(link: Link, message: AskDialBack, _body: memoryview) -> None:
+        asked.append((link, message))
+
+    liar.node.links.handle(AskDialBack, keep)
+    host = await town.start(kind=Walled)
+    await until(lambda: asked)
+    await host.node.links.dial(liar.address, liar.node.id)
+    link, message = asked[0]
+    await link.send(DialledBack(message.nonce, True, host.address))
+    await until(lambda: not host.reachability._answers)
+    assert host.reachability.verdict == Verdict()
+
+
 async def test_a_sentinel_that_denies_is_overruled_by_one_that_came_in(town: Reached) -> None:
     liar = await town.sentinel(honest=False)
     lying(liar)
