@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from diffuse_core.domain.messages import AnyMessage
+    from diffuse_core.domain.records import Role
     from diffuse_core.ports import Channel, Transport
 
 
@@ -42,18 +43,12 @@ class Relaying:
     ) -> None:
         self.stack = stack
         self.sockets = sockets
+        self.place = "127.0.0.1" if sockets else "mem"
         self.memory = MemoryNetwork()
         self.limits = limits or RelayLimits()
         self.address = ""
         self.identity = Identity(bytes([250]) * 32)
-        self.sentinel = Node(
-            self.identity,
-            self.transport(self.identity),
-            SystemClock(),
-            random.Random(1),
-            role="sentinel",
-            version="test",
-        )
+        self.sentinel = self._node(self.identity, "sentinel")
         self.relay = RelayService(self.sentinel, random.Random(2), self.limits)
 
     def transport(self, identity: Identity) -> Transport:
@@ -64,10 +59,20 @@ class Relaying:
     async def start(self) -> Relaying:
         self.stack.push_async_callback(self.sentinel.stop)
         self.stack.push_async_callback(self.relay.close)
-        place = "127.0.0.1" if self.sockets else "mem"
-        self.address = await self.sentinel.start(place, 0, (), (place,))
+        self.address = await self.sentinel.start(self.place, 0, (), (self.place,))
         self.relay.start()
         return self
+
+    async def node(self, number: int, role: Role) -> Node:
+        """A node of the network, started, that relays nothing."""
+        node = self._node(Identity(bytes([number]) * 32), role)
+        self.stack.push_async_callback(node.stop)
+        await node.start(self.place, 0, (self.address,), (self.place,))
+        return node
+
+    def _node(self, identity: Identity, role: Role) -> Node:
+        transport, rng = self.transport(identity), random.Random(identity.node)
+        return Node(identity, transport, SystemClock(), rng, role=role, version="test")
 
     def end(self, number: int) -> End:
         return End(self, number)

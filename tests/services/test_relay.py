@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,17 @@ from diffuse_core.domain.messages import (
     Reserve,
     Reserved,
 )
+from diffuse_core.domain.records import Holding
 from diffuse_core.domain.relay import RelayFigures, RelayLimits
 from diffuse_core.errors import ChannelClosed
 from tests.services.relaying import Relaying, break_off, ended, heard, refusal
 from tests.services.waiting import until
+from tests.simulation.model_records import MODEL, slice_of
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
+    from diffuse_core.domain.records import Role
     from diffuse_core.ports import Channel
 
 
@@ -192,14 +196,16 @@ async def test_an_offer_not_taken_in_time_is_over(stack: AsyncExitStack) -> None
 async def test_an_idle_circuit_is_ended_and_a_busy_one_is_not(stack: AsyncExitStack) -> None:
     relaying = await Relaying(stack, RelayLimits(idle_s=0.15)).start()
     target = await relaying.reserved(2)
-    idle = await relaying.circuit(relaying.end(1), target)
     near, far = await relaying.circuit(relaying.end(3), target)
+    # It comes later, and still it ends first.
+    idle = await relaying.circuit(relaying.end(1), target)
     over = [asyncio.create_task(ended(half)) for half in idle]
     while not all(task.done() for task in over):
         await near.send(b"busy")
         assert await far.receive() == b"busy"
         await asyncio.sleep(0.01)
-    assert relaying.relay.figures().circuits == 1
+    await near.send(b"still there")
+    assert await far.receive() == b"still there"
 
 
 async def test_a_reservation_not_renewed_runs_out(relaying: Relaying) -> None:
@@ -249,6 +255,23 @@ async def test_a_displaced_node_is_told(stack: AsyncExitStack) -> None:
     assert isinstance(told, RelayRefused)
     assert told.problem == "busy"
     await relaying.circuit(relaying.end(1), host)
+
+
+async def test_hosts_that_hold_a_slice_come_first(stack: AsyncExitStack) -> None:
+    relaying = await Relaying(stack, RelayLimits(reservations=1)).start()
+    roles: dict[int, Role] = {30: "host", 31: "client", 32: "host"}
+    for number, role in roles.items():
+        node = await relaying.node(number, role)
+        if number == 30:
+            node.hold(Holding(MODEL, slice_of(0), "ready"))
+    sentinel = relaying.sentinel
+    await until(lambda: sum(member.record.holding is not None for member in sentinel.members()))
+    await until(lambda: len(sentinel.members()) == 4)
+    await relaying.reserved(31)
+    relaying.relay._looked_at = -math.inf
+    assert isinstance(await relaying.end(32).reserve(), RelayRefused)
+    assert isinstance(await relaying.end(30).reserve(), Reserved)
+    assert isinstance(await relaying.end(31).reserve(), RelayRefused)
 
 
 async def test_a_send_into_a_circuit_that_ended_fails(relaying: Relaying) -> None:

@@ -20,7 +20,7 @@ from diffuse_core.domain.messages import (
 )
 from diffuse_core.domain.relay import RelayLimits
 from diffuse_core.errors import ChannelClosed
-from tests.services.relaying import Relaying, ended, heard, refusal, relay_tasks
+from tests.services.relaying import Relaying, break_off, ended, heard, refusal, relay_tasks
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ async def test_who_stops_reading_its_offers_stops_nobody_else(stack: AsyncExitSt
         circuits_per_target=100,
         offers_per_target=100,
         join_s=60.0,
+        regain_s=60.0,
         opens=1000.0,
     )
     relaying = await Relaying(stack, limits).start()
@@ -231,6 +232,9 @@ async def test_who_stops_reading_its_offers_stops_nobody_else(stack: AsyncExitSt
     await until(lambda: relaying.relay.figures().circuits == many)
     await goes_on(await relaying.circuit(source, honest))
     assert any(task.get_name() == "relay offer" for task in relay_tasks())
+    # Those that wait for the lost link are over at once, the others might still be taken.
+    break_off(deaf.control)
+    await until(lambda: relaying.relay.figures().circuits <= QUEUE_FRAMES + 1)
     await relaying.relay.close()
     assert [await refusal(channel) for channel in waits] == ["gone"] * many
     await relaying.idle()
