@@ -102,10 +102,10 @@ async def test_hosts_behind_one_sentinel_say_what_the_whole_model_says(
     await until(lambda: cluster.carried() == 0)
 
 
-async def test_a_host_asks_relayed_and_direct_ones(cluster: Cluster, tiny: TinyModel) -> None:
+async def test_a_relayed_host_asks_others_and_itself(cluster: Cluster, tiny: TinyModel) -> None:
     await cluster.host(4)
     await cluster.host(4, relayed=True)
-    asking = await cluster.host(2)
+    asking = await cluster.host(2, relayed=True)
     _, tokens, finished = await asking.client.whole(ask(20))
     assert tokens == tiny.says(ids(13), 20, ignore_eos=True)
     assert sorted(step.via for step in finished.route) == ["direct", "local", "relay"]
@@ -198,3 +198,30 @@ async def test_a_generation_outlives_its_sentinel(
     await nothing_left(cluster)
     # New ones begin at once, and without trouble.
     assert not (await client.whole(ask(5)))[2].events
+
+
+async def test_a_circuit_that_falls_silent_is_replaced(
+    split: Callable, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the sentinel freezes: nothing ends, nothing comes; the host may be well."""
+    monkeypatch.setattr(run, "WATCH_S", 0.05)
+    cluster = await split(2, relayed=True)
+    observer = await cluster.observer()
+    client = await cluster.client(observer)
+    last = max(cluster.hosts, key=lambda host: host.service.slice)
+    deliver = run.ClientRun.deliver
+    async with aclosing(client.generate(ask(40))) as stream:
+        said = await heard(stream, 5)
+        frozen = observer.links.find(last.id)
+
+        def swallow(self: run.ClientRun, link: object, answer: object) -> None:
+            if link is not frozen:
+                deliver(self, link, answer)
+
+        monkeypatch.setattr(run.ClientRun, "deliver", swallow)
+        more, finished = await rest(stream)
+    assert tuple(said + more) == tiny.says(ids(13), 40, ignore_eos=True)
+    (told,) = finished.events
+    assert f"stage {last.id.hex()[:8]} (layers 5:10) was lost (it stopped answering" in told
+    assert frozen.closed
+    await nothing_left(cluster)
