@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     TownOf = Callable[..., NatTown]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 TOKENS = 24
 LONG = 1500

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.services.tiny_model import TinyModel
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 TOKENS = 24
 LONG = 1500
