@@ -143,9 +143,9 @@ class Reachability:
         if told and told[0] not in known:
             self._node.note("info", f"others reach this node at {told[0]}")
         self._node.advertise(told)
+        self._tell(relayed, hidden=hidden)
         if relays is not None and not hidden:
             await relays.stop()
-        self._tell(relayed, hidden=hidden)
 
     # --- asking -----------------------------------------------------------------------
 

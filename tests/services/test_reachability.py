@@ -285,6 +285,7 @@ async def test_who_can_be_dialled_again_is_told_and_gives_back_what_is_reserved(
     await until(lambda: host.reachability.verdict.reached)
     await until(lambda: host.node.addresses(host.node.id) == (host.address,))
     await until(lambda: not host.relays.addresses())
+    await until(lambda: len(notes(host)) > 1)
     assert notes(host)[1:] == [("good", f"others can dial this machine again at {host.address}")]
 
 
