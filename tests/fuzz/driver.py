@@ -32,7 +32,9 @@ class LastInput:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb+") as file:
+        # Not emptied: another run may have it mapped, and would be killed.
+        path.touch()
+        with path.open("rb+") as file:
             file.truncate(_ROOM)
             self._map = mmap.mmap(file.fileno(), _ROOM)
 

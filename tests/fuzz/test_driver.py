@@ -125,6 +125,13 @@ def test_a_sound_target_runs_through_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_two_runs_of_a_target_do_not_disturb_each_other(tmp_path: Path) -> None:
+    one, other = (LastInput(last_input("planted", tmp_path)) for _ in range(2))
+    one.put(b"one")
+    other.put(b"other")
+    assert LastInput.read(last_input("planted", tmp_path)) == b"other"
+
+
 def test_the_same_seed_gives_the_same_inputs(tmp_path: Path) -> None:
     def inputs(seed: int) -> list[bytes]:
         seen: list[bytes] = []
