@@ -9,6 +9,8 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from tests.e2e.failover import HALF
@@ -29,39 +31,39 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def compare(town: NatTown) -> None:
-    """The same questions to a whole host outside and, after it left, to one behind a router."""
-    figures: dict[str, list[tuple[float, float]]] = {}
+def compare(towns: dict[str, NatTown]) -> None:
+    """The same question in turns to a host outside, and to one behind a router."""
+    figures: dict[str, list[tuple[float, float]]] = {via: [] for via in towns}
     for _ in range(TURNS):
-        for model in ("d", "h"):
-            given = town.asks("o", words(5), TOKENS, "--model", f"tiny-{model}")
+        for via, town in towns.items():
+            given = town.asks("o", words(5), TOKENS)
             assert tuple(given["token_ids"]) == town.model.says(ids(5), TOKENS, ignore_eos=True)
-            (step,) = given["route"]
-            times = (given["timings"]["ttft_s"], given["timings"]["tokens_per_s"])
-            figures.setdefault(step["via"], []).append(times)
+            assert [step["via"] for step in given["route"]] == [via]
+            times = given["timings"]
+            figures[via].append((times["ttft_s"], times["tokens_per_s"]))
     for via, times in figures.items():
         first, rate = (statistics.median(column) for column in zip(*times, strict=True))
         say(f"{via}: first token after {first * 1000:.0f} ms, {rate:.0f} tokens/s")
 
 
 def measure_cost(directory: Path) -> None:
-    """Two models of the same numbers, so that each question has just one route."""
-    for name in ("d", "h"):
-        model = make_tiny_model(directory / f"tiny-{name}", CONTEXT)
-    with (
-        Neighbourhood("s1", "d", "o", homes={"h": "blackhole"}) as around,
-        NatTown(directory, around, model) as town,
-    ):
-        town.start_sentinels("s1")
-        begun: dict[str, float] = {}
-        for name in ("d", "h"):
-            begun[name] = time.monotonic()
-            what = ("--model", str(directory / f"tiny-{name}"), "--threads", "1")
-            town.run_node(name, "host", *what, "--dtype", "fp32")
-            at = ("s1",) if name == "h" else ()
-            town.until(lambda name=name, at=at: town.reserved(name, *at, viewer="s1"))
-            say(f"{name} usable by others {time.monotonic() - begun[name]:.1f} s after its start")
-        compare(town)
+    """Two networks that know nothing of each other, on the same machines."""
+    model = make_tiny_model(directory / "tiny", CONTEXT)
+    with ExitStack() as stack:
+        around = stack.enter_context(Neighbourhood("s1", "s2", "d", "o", homes={"h": "blackhole"}))
+        towns: dict[str, NatTown] = {}
+        for via, sentinel, host in (("direct", "s1", "d"), ("relay", "s2", "h")):
+            place = directory / via
+            place.mkdir()
+            town = towns[via] = stack.enter_context(NatTown(place, around, model))
+            town.start_sentinels(sentinel)
+            begun = time.monotonic()
+            town.run_host(host)
+            at = (sentinel,) if via == "relay" else ()
+            usable = partial(town.reserved, host, *at, viewer=sentinel)
+            town.until(usable)
+            say(f"{via}: usable by others {time.monotonic() - begun:.1f} s after its start")
+        compare(towns)
 
 
 def measure_kill(directory: Path) -> None:
