@@ -17,7 +17,7 @@ from diffuse_core.domain.allowances import Allowances
 
 if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
-    from diffuse_core.domain.messages import RelayProblem
+    from diffuse_core.domain.relay_messages import RelayProblem
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.allowances import Allowance, Allowances
 from diffuse_core.domain.identity import short_text
-from diffuse_core.domain.messages import AskDialBack, DialledBack
 from diffuse_core.domain.reachability import dial_back_address, ip_of, neighbourhood
+from diffuse_core.domain.relay_messages import AskDialBack, DialledBack
 from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.services.tasks import TaskOwner
 

@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from diffuse_core.domain.identity import short_text
-from diffuse_core.domain.messages import AskDialBack, DialledBack
 from diffuse_core.domain.reachability import DialBacks, Verdict, told_addresses
+from diffuse_core.domain.relay_messages import AskDialBack, DialledBack
 from diffuse_core.domain.relayed_address import parse_relayed
 from diffuse_core.errors import Unreachable
 from diffuse_core.services.reservations import direct_link, sentinels

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.codec import encode
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.messages import (
+from diffuse_core.domain.relay import Granted, RelayBook, RelayLimits
+from diffuse_core.domain.relay_messages import (
     CircuitOffered,
     CircuitReady,
     DeclineCircuit,
@@ -26,7 +27,6 @@ from diffuse_core.domain.messages import (
     Reserve,
     Reserved,
 )
-from diffuse_core.domain.relay import Granted, RelayBook, RelayLimits
 from diffuse_core.errors import ChannelClosed
 from diffuse_core.services.splice import Pace, splice
 from diffuse_core.services.tasks import TaskOwner
@@ -34,8 +34,8 @@ from diffuse_core.services.tasks import TaskOwner
 if TYPE_CHECKING:
     import random
 
-    from diffuse_core.domain.messages import RelayProblem
     from diffuse_core.domain.relay import RelayFigures
+    from diffuse_core.domain.relay_messages import RelayProblem
     from diffuse_core.ports import Channel
     from diffuse_core.services.directory import Directory
     from diffuse_core.services.links import Link

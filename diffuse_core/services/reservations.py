@@ -13,7 +13,8 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from diffuse_core.domain.identity import NodeId, short_text
-from diffuse_core.domain.messages import (
+from diffuse_core.domain.records import record_node
+from diffuse_core.domain.relay_messages import (
     CircuitOffered,
     DeclineCircuit,
     RelayRefused,
@@ -21,7 +22,6 @@ from diffuse_core.domain.messages import (
     Reserve,
     Reserved,
 )
-from diffuse_core.domain.records import record_node
 from diffuse_core.domain.relayed_address import RelayedAddress, is_relayed
 from diffuse_core.domain.reservations import ANSWER_S, Candidate, ReservationPlan
 from diffuse_core.errors import ChannelClosed, Unreachable

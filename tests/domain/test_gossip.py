@@ -27,15 +27,7 @@ from diffuse_core.domain.announcing import MAX_PIGGYBACK
 from diffuse_core.domain.directory import TOMBSTONE_S
 from diffuse_core.domain.gossip import Gossip
 from diffuse_core.domain.identity import short_text
-from diffuse_core.domain.messages import (
-    Ack,
-    Ping,
-    PingRequest,
-    Pull,
-    Push,
-    Rumour,
-    Want,
-)
+from diffuse_core.domain.messages import Ack, Ping, PingRequest, Pull, Push, Rumour, Want
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:

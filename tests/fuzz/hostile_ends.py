@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.codec import decode
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.messages import CircuitOffered
+from diffuse_core.domain.relay_messages import CircuitOffered
 from diffuse_core.errors import ChannelClosed, Unreachable
 from tests.fuzz.script import steps
 from tests.fuzz.stage import settle

@@ -11,7 +11,8 @@ from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.adapters.websocket_transport import WebSocketTransport
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import Identity
-from diffuse_core.domain.messages import (
+from diffuse_core.domain.relay import RelayLimits
+from diffuse_core.domain.relay_messages import (
     CircuitOffered,
     CircuitReady,
     JoinCircuit,
@@ -21,7 +22,6 @@ from diffuse_core.domain.messages import (
     Reserve,
     Reserved,
 )
-from diffuse_core.domain.relay import RelayLimits
 from diffuse_core.errors import ChannelClosed
 from diffuse_core.services.node import Node
 from diffuse_core.services.relay import RelayService

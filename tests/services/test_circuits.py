@@ -10,14 +10,12 @@ import pytest
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.codec import encode
 from diffuse_core.domain.identity import Identity
-from diffuse_core.domain.messages import (
-    BundlePart,
+from diffuse_core.domain.messages import BundlePart, NotAllowed, Ping
+from diffuse_core.domain.relay_messages import (
     CircuitOffered,
     CircuitReady,
     JoinCircuit,
-    NotAllowed,
     OpenCircuit,
-    Ping,
     RelayRefused,
 )
 from diffuse_core.domain.relayed_address import RelayedAddress

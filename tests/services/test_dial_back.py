@@ -11,7 +11,7 @@ import pytest
 
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.domain.identity import Identity
-from diffuse_core.domain.messages import AskDialBack, DialledBack
+from diffuse_core.domain.relay_messages import AskDialBack, DialledBack
 from diffuse_core.errors import Unreachable
 from diffuse_core.services import dial_back
 from diffuse_core.services.dial_back import DialBack

@@ -9,8 +9,8 @@ import pytest
 from diffuse_core.adapters.websocket_transport import WebSocketTransport
 from diffuse_core.domain import reachability as rules
 from diffuse_core.domain import reservations as plan
-from diffuse_core.domain.messages import AskDialBack, DialledBack
 from diffuse_core.domain.reachability import Verdict
+from diffuse_core.domain.relay_messages import AskDialBack, DialledBack
 from diffuse_core.domain.relayed_address import is_relayed, parse_relayed
 from diffuse_core.services import reachability, reservations
 from tests.services.reached import LOOPBACK, Member, Reached, Walled

@@ -11,15 +11,15 @@ import pytest
 
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.codec import encode
-from diffuse_core.domain.messages import (
+from diffuse_core.domain.records import Holding
+from diffuse_core.domain.relay import RelayFigures, RelayLimits
+from diffuse_core.domain.relay_messages import (
     DeclineCircuit,
     RelayRefused,
     Release,
     Reserve,
     Reserved,
 )
-from diffuse_core.domain.records import Holding
-from diffuse_core.domain.relay import RelayFigures, RelayLimits
 from diffuse_core.errors import ChannelClosed
 from tests.services.relaying import Relaying, break_off, ended, heard, refusal
 from tests.services.waiting import until

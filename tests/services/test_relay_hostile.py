@@ -11,14 +11,9 @@ import pytest
 from diffuse_core.adapters.memory_transport import QUEUE_FRAMES
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.codec import encode
-from diffuse_core.domain.messages import (
-    CircuitReady,
-    CloseSession,
-    JoinCircuit,
-    OpenCircuit,
-    RelayRefused,
-)
+from diffuse_core.domain.messages import CloseSession
 from diffuse_core.domain.relay import RelayLimits
+from diffuse_core.domain.relay_messages import CircuitReady, JoinCircuit, OpenCircuit, RelayRefused
 from diffuse_core.errors import ChannelClosed
 from tests.services.relaying import Relaying, break_off, ended, heard, refusal, relay_tasks
 from tests.services.waiting import until

@@ -10,12 +10,11 @@ import pytest
 
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.domain.identity import Identity
-from diffuse_core.domain.messages import (
+from diffuse_core.domain.messages import Pull, Push
+from diffuse_core.domain.relay_messages import (
     CircuitOffered,
     DeclineCircuit,
     JoinCircuit,
-    Pull,
-    Push,
     RelayRefused,
     Release,
     Reserve,

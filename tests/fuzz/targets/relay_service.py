@@ -14,7 +14,9 @@ import msgspec
 from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.members import Member
-from diffuse_core.domain.messages import (
+from diffuse_core.domain.records import Holding, ModelRef, Record
+from diffuse_core.domain.relay import RelayLimits
+from diffuse_core.domain.relay_messages import (
     AskDialBack,
     DeclineCircuit,
     JoinCircuit,
@@ -22,8 +24,6 @@ from diffuse_core.domain.messages import (
     Release,
     Reserve,
 )
-from diffuse_core.domain.records import Holding, ModelRef, Record
-from diffuse_core.domain.relay import RelayLimits
 from diffuse_core.domain.shapes import ModelShape
 from diffuse_core.domain.slices import Slice
 from diffuse_core.services.dial_back import DialBack

@@ -15,13 +15,8 @@ import msgspec
 from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.domain.circuit_pieces import cut
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.messages import (
-    CircuitOffered,
-    CircuitReady,
-    Ping,
-    RelayRefused,
-    Reserved,
-)
+from diffuse_core.domain.messages import Ping
+from diffuse_core.domain.relay_messages import CircuitOffered, CircuitReady, RelayRefused, Reserved
 from diffuse_core.domain.relayed_address import parse_relayed
 from diffuse_core.domain.reservations import WANTED, Candidate
 from diffuse_core.services.circuits import CircuitTransport
