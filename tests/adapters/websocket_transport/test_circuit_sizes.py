@@ -69,6 +69,7 @@ async def test_the_largest_frames_pass_both_ways_right_behind_the_handshake() ->
     async def end(identity: Identity, carrier: CircuitCarrier, *, dialled: bool) -> list[bytes]:
         transport = WebSocketTransport(identity, "net")
         channel = await transport.secure(carrier, None, TIMEOUT, dialled=dialled)
+        carrier.trust()
         assert channel.relayed_through == SENTINEL.node
 
         async def send() -> None:
