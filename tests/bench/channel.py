@@ -205,6 +205,8 @@ async def circuit() -> AsyncIterator[Callable[[bytes], Awaitable[bytes]]]:
             ends[0].secure(carriers[0], BOB.node, TIMEOUT, dialled=True),
             ends[1].secure(carriers[1], ALICE.node, TIMEOUT, dialled=False),
         )
+        for carrier in carriers:
+            carrier.trust()
         echoing = asyncio.create_task(echo(far))
         yield trip_over(near)
         await near.close()
