@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -31,6 +32,7 @@ async def race(
     dials: Iterable[Callable[[], Coroutine[Any, Any, D]]],
     failed: Callable[[Unreachable], None],
     enough: asyncio.Future[Any] | None = None,
+    head_starts: Iterable[float] | None = None,
 ) -> AsyncGenerator[D, None]:
     """What those of `dials` that succeed give, as it comes, until the caller has enough.
 
@@ -42,18 +44,22 @@ async def race(
         dials: the likeliest first.
         failed: is called with each failure.
         enough: the race is over when this is done.
+        head_starts: seconds for each dial in the place of STAGGER_S.
     """
     waiting = deque(dials)
+    lead = itertools.repeat(STAGGER_S) if head_starts is None else iter(head_starts)
     running: set[asyncio.Task[D]] = set()
     others: set[asyncio.Future[Any]] = set() if enough is None else {enough}
     try:
         while waiting or running:
+            pause = STAGGER_S
             if waiting and len(running) < MAX_DIALS:
+                pause = next(lead, STAGGER_S)
                 running.add(asyncio.create_task(waiting.popleft()(), name="dial"))
             more = bool(waiting) and len(running) < MAX_DIALS
             await asyncio.wait(
                 running | others,
-                timeout=STAGGER_S if more else None,
+                timeout=pause if more else None,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if enough is not None and enough.done():
