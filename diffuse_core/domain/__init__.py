@@ -2,8 +2,10 @@
 
 Where to look:
 
-- Words: identity, slices, shapes, records, view, messages, decoding, bundle, codec.
+- Words: identity, slices, shapes, records, view, wire and messages, decoding, bundle, codec.
 - Channels: noise, network_key, channel (the handshake), sealed_stream (after it), allow_list.
+- Nodes that cannot be dialled: relay_messages, relayed_address, reachability (can we be?),
+  reservations (at which sentinels), relay (a sentinel's book), circuit_pieces.
 - Gossip, how records spread: gossip, and what it is put together from: publisher (our own record),
   announcing, hearing, wants (asking for what we lack), exchange, buckets and reconcile (comparing
   tables), directory and verdicts (what is believed), clocks, allowances, newsqueue, narration.
