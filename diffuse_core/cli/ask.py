@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from diffuse_core.cli.answer import Collected, print_losses, print_timings, stream_answer
 from diffuse_core.cli.common import (
     adding,
     common,
@@ -24,7 +24,6 @@ from diffuse_core.errors import DiffuseError, ModelUnknown, UsageError
 
 if TYPE_CHECKING:
     from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest
-    from diffuse_core.services.client import ClientService
 
 MAX_PROMPT_CHARS = 1_000_000
 CHAT_HELP = "Ask away. /reset forgets the chat, /quit leaves, Ctrl+C stops an answer."
@@ -87,13 +86,24 @@ def query(**given: Any) -> None:
     set_logging(given["log_level"], given["log_format"])
     request = _request(given, _messages(given, _prompt(given)))
     if given["as_json"]:
-        text, tokens, finished = run_until_done(_whole(given, request))
-        print_json(_answer_json(text, tokens, finished))
+        _print_collected(given, request)
         return
-    finished = run_until_done(_stream(given, request))
+    finished, _ = run_until_done(_stream(given, request))
     click.echo()
-    if given["timings"]:
-        print_timings(finished)
+    tell = print_timings if given["timings"] else print_losses
+    tell(finished)
+
+
+def _print_collected(given: dict[str, Any], request: GenerateRequest) -> None:
+    """Print the answer as JSON: also what there is of one that broke off."""
+    answer = Collected()
+    try:
+        run_until_done(_collect(given, request, answer))
+    except DiffuseError as error:
+        if answer.begun:
+            print_json(answer.told(error))
+        raise
+    print_json(answer.told())
 
 
 def _prompt(given: dict[str, Any]) -> str:
@@ -155,72 +165,20 @@ def _name_on_network(model: str) -> str:
         return model
 
 
-async def _whole(
-    given: dict[str, Any], request: GenerateRequest
-) -> tuple[str, tuple[int, ...], Finished]:
+async def _collect(given: dict[str, Any], request: GenerateRequest, answer: Collected) -> None:
     from diffuse_core.wiring import observe
 
     bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
     async with observe(bootstrap, given["network"]) as (_, client):
-        return await client.whole(request)
+        await answer.take(client, request)
 
 
-async def _stream(given: dict[str, Any], request: GenerateRequest) -> Finished:
+async def _stream(given: dict[str, Any], request: GenerateRequest) -> tuple[Finished, str]:
     from diffuse_core.wiring import observe
 
     bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
     async with observe(bootstrap, given["network"]) as (_, client):
-        finished, _ = await stream_answer(client, request)
-        return finished
-
-
-async def stream_answer(client: ClientService, request: GenerateRequest) -> tuple[Finished, str]:
-    """Write an answer to stdout as it comes; how it finished, and the text.
-
-    Raises:
-        DiffuseError: the generation failed.
-    """
-    from diffuse_core.domain.view import Finished, TextDelta
-
-    shown: list[str] = []
-    async with aclosing(client.generate(request)) as events:
-        async for event in events:
-            if isinstance(event, TextDelta) and event.text:
-                shown.append(event.text)
-                # A stage may say what it likes; a terminal must not take it for commands.
-                sys.stdout.write(clean(event.text) if sys.stdout.isatty() else event.text)
-                sys.stdout.flush()
-            elif isinstance(event, Finished):
-                return event, "".join(shown)
-    raise DiffuseError("the generation ended without a word")
-
-
-def _answer_json(text: str, tokens: tuple[int, ...], finished: Finished) -> dict[str, Any]:
-    import msgspec
-
-    return {
-        "text": text,
-        "token_ids": tokens,
-        **msgspec.to_builtins(finished),
-        "route": [
-            {"node": step.node, "slice": [step.slice.start, step.slice.end], "via": step.via}
-            for step in finished.route
-        ],
-    }
-
-
-def print_timings(finished: Finished) -> None:
-    """Timings and route, to stderr, after what went to stdout."""
-    sys.stdout.flush()
-    times, usage = finished.timings, finished.usage
-    click.echo(
-        f"first token {times.ttft_s:.2f} s, {times.tokens_per_s:.1f} tokens/s, "
-        f"{usage.prompt_tokens} prompt and {usage.completion_tokens} new tokens, "
-        f"ended by {finished.finish_reason}",
-        err=True,
-    )
-    stages = " → ".join(f"{step.slice} on {step.node[:8]}" for step in finished.route)
-    click.echo(f"route {stages}", err=True)
+        return await stream_answer(client, request)
 
 
 @click.command()
@@ -263,16 +221,9 @@ def _line() -> str | None:
 
 
 def _turn(given: dict[str, Any], request: GenerateRequest) -> str | None:
-    from diffuse_core.wiring import observe
-
-    async def work() -> str:
-        bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
-        async with observe(bootstrap, given["network"]) as (_, client):
-            return (await stream_answer(client, request))[1]
-
     try:
         with quiet_keys():
-            answer = run_until_done(work())
+            finished, answer = run_until_done(_stream(given, request))
     except DiffuseError as error:
         click.echo(f"diffuse: {clean(str(error))}", err=True)
         return None
@@ -280,4 +231,5 @@ def _turn(given: dict[str, Any], request: GenerateRequest) -> str | None:
         click.echo("\n(stopped)", err=True)
         return None
     click.echo()
+    print_losses(finished)
     return answer

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.ask import print_timings, stream_answer
+from diffuse_core.cli.answer import print_timings, stream_answer
 from diffuse_core.cli.common import chosen_contract, common, dtyped, run_until_done, set_logging
+from diffuse_core.cli.hints import on_network
 from diffuse_core.cli.terminal import Bar
 from diffuse_core.errors import UsageError
 
@@ -63,12 +64,13 @@ async def _demo(given: dict[str, Any]) -> None:
         if given["ask"]:
             await _ask(network, given)
             return
+        where = f"--bootstrap {network.sentinel}{on_network(given['network'])}"
         click.echo(
             f"the demo model is servable. Reach it from another terminal:\n"
-            f'  diffuse query --bootstrap {network.sentinel} --model demo --prompt "Hello"\n'
-            f"  diffuse chat --bootstrap {network.sentinel} --model demo\n"
-            f"  diffuse status --bootstrap {network.sentinel}\n"
-            f"  diffuse-tui --bootstrap {network.sentinel}\n"
+            f'  diffuse query {where} --model demo --prompt "Hello"\n'
+            f"  diffuse chat {where} --model demo\n"
+            f"  diffuse status {where}\n"
+            f"  diffuse-tui {where}\n"
             "Ctrl+C stops everything."
         )
         await network.watch()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,9 @@ from diffuse_core.cli.common import (
     set_logging,
     threaded,
 )
+from diffuse_core.cli.hints import on_network
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import (
-    DEFAULT_NETWORK,
     DEFAULT_PORT,
     parse_address,
     parse_bootstrap,
@@ -191,13 +190,8 @@ def _tell(
     click.echo(f"{role} {node} listens on {bound}")
     dialled = [address for address in reachable if not is_relayed(address)]
     if dialled and role != "client":
-        named = (
-            "" if network.name == DEFAULT_NETWORK else f" --network {shlex.quote(network.name)}"
-        )
-        keyed = " --network-key-file FILE" if network.secret is not None else ""
-        click.echo(
-            f"others join with: diffuse host --model M --bootstrap {dialled[0]}{named}{keyed}"
-        )
+        where = f"--bootstrap {dialled[0]}{on_network(network)}"
+        click.echo(f"others join with: diffuse host --model M {where}")
 
 
 async def _watch_parent(stop: asyncio.Event) -> asyncio.ReadTransport:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from diffuse_core.cli.ask import stream_answer
+from diffuse_core.cli.answer import stream_answer
 from diffuse_core.cli.common import set_logging
 from diffuse_core.domain.view import (
     Finished,

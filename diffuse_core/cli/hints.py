@@ -1,0 +1,46 @@
+"""Commands that messages name, with the options without which they would mean another node."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from diffuse_core.settings import DEFAULT_NETWORK, NETWORK_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from diffuse_core.settings import NetworkOptions
+
+
+def command_here(
+    command: str, state: str | None = None, network: NetworkOptions | None = None
+) -> str:
+    """`diffuse COMMAND` for the node of a state directory, ready to be typed in this shell.
+
+    Args:
+        command: its name and its own options.
+        state: the value of --state-dir; None where it was not given.
+        network: the network that is meant, where that matters.
+    """
+    state = state or os.environ.get("DIFFUSE_STATE_DIR")
+    placed = f" --state-dir {shlex.quote(state)}" if state else ""
+    if network is None:
+        return f"diffuse {command}{placed}"
+    return f"diffuse {command}{placed}{_named(network)}{_keyed(network, os.environ)}"
+
+
+def on_network(network: NetworkOptions) -> str:
+    """The options, each after a space, that a command of another shell needs to be on it."""
+    return _named(network) + _keyed(network, {})
+
+
+def _named(network: NetworkOptions) -> str:
+    return "" if network.name == DEFAULT_NETWORK else f" --network {shlex.quote(network.name)}"
+
+
+def _keyed(network: NetworkOptions, environment: Mapping[str, str]) -> str:
+    """The secret itself is no text for a screen."""
+    needed = network.secret is not None and network.secret != environment.get(NETWORK_KEY)
+    return " --network-key-file FILE" if needed else ""
