@@ -99,6 +99,24 @@ def parse_bootstrap(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def parse_public(values: Sequence[str]) -> tuple[str, ...]:
+    """Addresses that others reach this node at; without a port they mean that it listens on.
+
+    Raises:
+        UsageError: one of them is no address, or has port 0.
+    """
+    found = []
+    for piece in (piece.strip() for value in values for piece in value.split(",")):
+        bare = piece.removeprefix("ws://").rstrip("/")
+        host, port = parse_address(piece, DEFAULT_PORT)
+        if port == 0:
+            raise UsageError(f"{piece!r} has port 0, which nobody can be reached at")
+        ported = not bare.endswith("]") and ":" in bare
+        place = f"[{host}]" if ":" in host else host
+        found.append(f"{place}:{port}" if ported else place)
+    return tuple(dict.fromkeys(found))
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """Which network to be on, and with whom. The secret shows in no representation of this."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from diffuse_core.settings import (
     DEFAULT_PORT,
     parse_address,
     parse_bootstrap,
+    parse_public,
     parse_size,
     state_dir,
 )
@@ -124,6 +127,7 @@ def host(**given: Any) -> int:
 def _run(given: dict[str, Any], role: Any) -> int:
     set_logging(given["log_level"], given["log_format"], default="info")
     options = _options(given, role)
+    _check_first(options)
     from diffuse_core.running import run_node
 
     async def work(stop: asyncio.Event) -> None:
@@ -143,6 +147,40 @@ def _run(given: dict[str, Any], role: Any) -> int:
     os._exit(code)
 
 
+def _check_first(options: NodeOptions) -> None:
+    """What can be known before keys are made: a typing error must leave nothing behind.
+
+    Raises:
+        UsageError: it cannot listen there, or its keys are those of its owner.
+    """
+    from diffuse_core.adapters.file_storage import check_apart
+    from diffuse_core.finding import OWNER_KEY
+    from diffuse_core.running import IDENTITY_KEY
+
+    if options.listen is not None:
+        _check_host(options.listen[0])
+    check_apart(options.state, IDENTITY_KEY, OWNER_KEY)
+
+
+def _check_host(host: str) -> None:
+    """Refuse a host that no port of this machine can be bound at; other problems show later."""
+    try:
+        infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(
+            f"cannot listen on {host!r}: no such host; give --listen an address of this machine"
+        ) from error
+    for family, kind, protocol, _, address in infos:
+        try:
+            with socket.socket(family, kind, protocol) as one:
+                one.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise UsageError(
+                    f"{host} is no address of this machine; choose one with --listen"
+                ) from error
+
+
 def _options(given: dict[str, Any], role: Any) -> NodeOptions:
     from diffuse_core.running import NodeOptions
     from diffuse_core.services.host import HostOptions
@@ -156,9 +194,8 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
             max_layers=given["max_layers"],
         )
     listen = parse_address(given["listen"], DEFAULT_PORT) if given["listen"] else None
-    for place in given["public_addr"]:
-        parse_address(place, DEFAULT_PORT)
-    if given["public_addr"] and given.get("relay") == "always":
+    public = parse_public(given["public_addr"])
+    if public and given.get("relay") == "always":
         raise UsageError(
             "--relay always keeps this node's addresses to itself, and --public-addr tells one; "
             "give one of them"
@@ -169,7 +206,7 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         listen=listen,
         bootstrap=parse_bootstrap(given["bootstrap"]),
         network=given["network"],
-        public=tuple(given["public_addr"]),
+        public=public,
         relay=given.get("relay", "auto"),
         target_replicas=given.get("target_replicas", 2),
         host=serving,

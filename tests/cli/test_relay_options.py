@@ -57,6 +57,29 @@ def test_to_tell_an_address_and_to_tell_none_contradict(monkeypatch: pytest.Monk
         options(monkeypatch, *given, "--relay", "always")
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("203.0.113.5:9440", ("203.0.113.5:9440",)),
+        ("ws://203.0.113.5:9440/", ("203.0.113.5:9440",)),
+        ("203.0.113.5", ("203.0.113.5",)),
+        ("[2001:db8::1]:9440", ("[2001:db8::1]:9440",)),
+        ("[2001:db8::1]", ("[2001:db8::1]",)),
+        ("a.example.org:1, 203.0.113.5:2", ("a.example.org:1", "203.0.113.5:2")),
+    ],
+)
+def test_every_form_of_a_public_address(
+    monkeypatch: pytest.MonkeyPatch, given: str, meant: tuple[str, ...]
+) -> None:
+    assert options(monkeypatch, "node", "--public-addr", given).public == meant
+
+
+@pytest.mark.parametrize("given", ["203.0.113.5:0", "", "a b:1", "203.0.113.5:99999"])
+def test_no_public_address(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    with pytest.raises(UsageError):
+        options(monkeypatch, "node", "--public-addr", given)
+
+
 def test_the_help_has_an_example() -> None:
     for command in (nodes.host, nodes.node):
         shown = CliRunner().invoke(command, ["--help"]).output

@@ -89,6 +89,9 @@ class RecordedChannel:
         self._received += frame
         return frame
 
+    def narrow(self, most: int) -> None:
+        self._channel.narrow(most)
+
     async def close(self) -> None:
         await self._channel.close()
 
