@@ -43,6 +43,8 @@ LOOKS = (8, 0.4)
 """Looks at all we know that one who is no member may have, likewise."""
 SHOWN = (96 * 2**20, 4.0 * 2**20)
 """Bytes for all of those together, likewise. Far more than the looks of one, but ids are free."""
+REMINDERS = (4, 0.5)
+"""Single records shown unasked to one node that does not know them, likewise."""
 BUSY = NotAllowed("busy: too many ask what this node knows; ask again in a few seconds")
 
 Outgoing = GossipMessage | NotAllowed
@@ -59,6 +61,7 @@ class Exchange:
         self._served = Allowances(*SERVED)
         self._looks = Allowances(*LOOKS)
         self._shown = Allowance(*SHOWN)
+        self._reminders = Allowances(*REMINDERS)
 
     def compare(self, now: float, *, member: bool) -> Pull | Summary:
         """What to send to a node whose table is to be compared with ours; it answers.
@@ -103,6 +106,30 @@ class Exchange:
     def serve(self, node: NodeId, records: Sequence[SignedRecord], now: float) -> Iterable[Push]:
         """Push `records` to `node`, unless it had more than its share lately."""
         return pushes(records) if self._served.spend(node, len(records), now) else ()
+
+    def remind(self, node: NodeId, message: GossipMessage, now: float) -> Iterable[Push]:
+        """What we hold of `node`, when by its own message it does not know that.
+
+        It shows an earlier record of itself, or has left by what we hold, and who left is silent.
+        Then what we hold comes of another process with its key, or of an earlier run, and hides
+        it until it goes above that; as one that left it is told nothing else.
+        """
+        entry = self._roster.directory.get(node)
+        if entry is None or not self._holds(node):
+            return ()
+        if isinstance(message, Push):
+            found = map(self._roster.directory.read, message.records)
+            shown = [record.sequence for record in found if record and record.node == node]
+            unaware = bool(shown) and max(shown) < entry.record.sequence
+        else:
+            unaware = entry.record.left
+        return self.show(node, entry.signed, now) if unaware else ()
+
+    def show(self, node: NodeId, signed: SignedRecord, now: float) -> Iterable[Push]:
+        """One record that `node` did not ask for; it is no answer to a Pull."""
+        if not self._reminders.spend(node, 1.0, now):
+            return ()
+        return (Push(records=(signed,), last=False),)
 
     def drain(self, now: float) -> Iterator[tuple[NodeId, Push | NotAllowed]]:
         """The answers to all Pulls since the last call."""

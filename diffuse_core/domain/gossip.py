@@ -59,6 +59,7 @@ EXPIRE_INTERVAL_S = 5.0
 MAX_OUTBOX = 2048
 MAX_EVENTS = 256
 MAX_FAREWELLS = 64
+TWIN_AGAIN_S = 600.0
 
 
 class Gossip:
@@ -103,7 +104,7 @@ class Gossip:
         self._expire_at = math.inf
         self._now = -math.inf
         self._left = False
-        self._warned = False
+        self._twin_at = -math.inf
 
     # --- our own record --------------------------------------------------------------------
 
@@ -158,6 +159,7 @@ class Gossip:
         self._roster.directory.meet(sender)
         self._detector.heard(sender, now)
         self._on_clock(sender, getattr(message, "clock", 0), now)
+        self._reply(sender, *self._exchange.remind(sender, message, now))
         match message:
             case Ping():
                 self._hear(sender, message.rumours, now)
@@ -306,15 +308,14 @@ class Gossip:
         One from the network's future is what we said before our clock was found to be ahead.
         """
         self._wants.got(self._own, record.sequence, sender, now)
-        if record.sequence > self._roster.latest:
-            return
-        standing = self._publisher.standing
-        if standing is None or (record.sequence >= standing.sequence and record != standing):
-            self._publisher.outrank(record.sequence)
-            self._publisher.reassert()
-            if self._publish_due(now) and not self._warned and standing is not None:
-                self._warned = True
+        if record.sequence <= self._roster.latest and self._publisher.answer(record):
+            self._publish_due(now)
+            if now >= self._twin_at:
+                self._twin_at = now + TWIN_AGAIN_S
                 self._events.append(TWIN)
+        own = self._roster.directory.get(self._own)
+        if own is not None and record.sequence < own.record.sequence:
+            self._reply(sender, *self._exchange.show(sender, own.signed, now))
 
     # --- rumours ---------------------------------------------------------------------------
 

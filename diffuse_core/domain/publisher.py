@@ -97,6 +97,19 @@ class Publisher:
         """A record of ours with this sequence is known elsewhere: go above it."""
         self._next = max(self._next, sequence + 1)
 
+    def answer(self, record: Record) -> bool:
+        """Go above a record with our signature that this run did not publish.
+
+        Only those count that stand against ours: of a later sequence, or of the same one but
+        different. Returns whether it contradicts a record that we did publish.
+        """
+        standing = self._standing
+        if standing is not None and (record.sequence < standing.sequence or record == standing):
+            return False
+        self.outrank(record.sequence)
+        self.reassert()
+        return standing is not None
+
     def rebase(self, network_ms: int, latest: int) -> bool:
         """Begin anew at the network's time when our sequence lies in its future; whether it did.
 
