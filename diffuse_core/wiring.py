@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from diffuse_core.adapters.file_storage import FileStorage, load_identity
+from diffuse_core.adapters.file_storage import FileStorage, load_identity, lock_holder
 from diffuse_core.adapters.hardware import SystemHardware
 from diffuse_core.domain.bundle import bundle_digest, open_bundle
 from diffuse_core.domain.identity import NodeId
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from diffuse_core.services.devices import Device
     from diffuse_core.services.observer import Observer
     from diffuse_core.services.verification import Report, Tell
+    from diffuse_core.settings import NodeFile
 
 SMALL_MODEL = 4 * 2**30
 """Up to so many bytes in fp32 a verification also runs the library's own model."""
@@ -225,10 +226,27 @@ async def attach(state: Path, network: NetworkOptions = PUBLIC) -> NodeAttachmen
     attachment = NodeAttachment(await open_transport(owner, network))
     try:
         await attachment.open(found.address, NodeId(bytes.fromhex(found.node)))
-    except BaseException:
+    except BaseException as error:
         await attachment.close()
+        # A process that has the number of one that died must not be ended for it.
+        if isinstance(error.__cause__, TimeoutError) and lock_holder(state) == found.pid:
+            raise silent(found) from error
         raise
     return attachment
+
+
+def silent(found: NodeFile) -> Unreachable:
+    """What to tell of a node that runs here and does not answer."""
+    import psutil
+
+    what = f"the node that runs here does not answer: process {found.pid}, {found.address}"
+    with contextlib.suppress(psutil.Error):
+        if psutil.Process(found.pid).status() == psutil.STATUS_STOPPED:
+            return Unreachable(
+                f"{what}. It was suspended: let it go on with `kill -CONT {found.pid}`, or end "
+                f"it with `kill -9 {found.pid}`"
+            )
+    return Unreachable(f"{what}. Try again, or end it with `kill {found.pid}`")
 
 
 def own_command(*arguments: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from diffuse_core.cli.common import print_json, stateful
+from diffuse_core.cli.hints import command_here
 from diffuse_core.domain.identity import node_text
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import running_node, state_dir
@@ -79,7 +80,7 @@ def show(as_json: bool, state_dir: str | None) -> None:
     if node is None:
         click.echo(
             f"no identity in {state} yet: the first `diffuse host`, `sentinel` or `node` there "
-            "makes one, or `diffuse identity import FILE` brings one"
+            f"makes one, or `{command_here('identity import FILE', state_dir)}` brings one"
         )
     elif running is None:
         click.echo("no node runs with it now")
@@ -147,10 +148,26 @@ def import_(file: str, owner: bool, as_json: bool, state_dir: str | None) -> Non
     from diffuse_core.adapters.file_storage import StateLock, install_identity
 
     state = _state(state_dir)
-    found = _read_in() if file == STANDARD else _read_file(Path(file))
-    with StateLock(state):
+    piped = command_here(f"identity import -{' --owner' if owner else ''}", state_dir)
+    found = _read_in() if file == STANDARD else _read_file(Path(file), piped)
+    _check_other(state, found, owner=owner)
+    with StateLock(state, f"stop it first: {command_here('stop', state_dir)}"):
         path = install_identity(state, _names()[owner], found)
     _tell("the key of {} {} is now in {}", found, path, owner=owner, as_json=as_json)
+
+
+def _check_other(state: Path, found: Identity, *, owner: bool) -> None:
+    """Refuse the key that the other file holds: a node cannot be its own owner."""
+    mine, others = ("owner", "node") if owner else ("node", "owner")
+    name = _names()[not owner]
+    other = _read(state, name)
+    if other is None or other.node != found.node:
+        return
+    export = f"diffuse identity export{' --owner' if owner else ''}"
+    raise UsageError(
+        f"this is the key of the {others}, which {state / name} holds already, and a node cannot "
+        f"be its own owner; import a copy of the {mine}'s key, which `{export}` makes"
+    )
 
 
 def _state(given: str | None) -> Path:
@@ -179,10 +196,10 @@ def _read(state: Path, name: str) -> Identity | None:
     return read_identity(state, name)
 
 
-def _read_file(path: Path) -> Identity:
+def _read_file(path: Path, piped: str) -> Identity:
     from diffuse_core.adapters.file_storage import read_copy
 
-    found, warning = read_copy(path)
+    found, warning = read_copy(path, piped)
     if warning:
         click.echo(f"diffuse: {warning}", err=True)
     return found

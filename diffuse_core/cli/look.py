@@ -14,6 +14,8 @@ from diffuse_core.cli.common import (
     set_logging,
     table,
 )
+from diffuse_core.cli.hints import on_network
+from diffuse_core.errors import ChannelClosed
 from diffuse_core.settings import running_node, state_dir
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 LATE_S = 0.05
 """From this event-loop lag on it is worth a word."""
+FEED_S = 10.0
 
 
 @click.command()
@@ -43,7 +46,8 @@ def models(everything: bool, as_json: bool, **given: Any) -> None:
         click.echo(
             f"no model is servable now; {hidden} incomplete (see --all)"
             if hidden
-            else "no host holds any model yet; start one with `diffuse host --model ...`"
+            else "no host holds any model yet; start one with "
+            f"`diffuse host --model ...{on_network(given['network'])}`"
         )
         return
     click.echo(table(model_rows(listed)))
@@ -153,11 +157,15 @@ async def _feed(given: dict[str, Any]) -> FeedUpdate:
     import asyncio
     from contextlib import aclosing
 
-    from diffuse_core.wiring import attach
+    from diffuse_core.wiring import attach, silent
 
-    attachment = await attach(state_dir(given["state_dir"]), given["network"])
+    state = state_dir(given["state_dir"])
+    attachment = await attach(state, given["network"])
     try:
-        async with asyncio.timeout(10), aclosing(attachment.updates()) as updates:
+        async with asyncio.timeout(FEED_S), aclosing(attachment.updates()) as updates:
             return await anext(updates)
+    except TimeoutError:
+        found = running_node(state)
+        raise silent(found) if found else ChannelClosed("the node here just ended") from None
     finally:
         await attachment.close()

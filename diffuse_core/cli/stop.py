@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.common import attached, print_json, run_until_done, set_logging
+from diffuse_core.cli.hints import command_here
 from diffuse_core.errors import ChannelClosed, Refused, Unreachable
 from diffuse_core.settings import running_node, state_dir
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
     import psutil
 
-    from diffuse_core.services.attachment import NodeAttachment
-    from diffuse_core.settings import NetworkOptions
+    from diffuse_core.domain.view import FeedUpdate
+    from diffuse_core.settings import NetworkOptions, NodeFile
 
 DRAIN_S = 600
 MAX_DRAIN_S = 86_400
 """As much as the message to the node may say."""
 GONE_S = 20.0
 """For the node to end once its Sessions are over."""
+ANSWER_S = 10.0
+"""For the first word of the node."""
 POLL_S = 0.05
 
 as_json = click.option("--json", "as_json", is_flag=True, help="For scripts.")
@@ -34,12 +38,12 @@ as_json = click.option("--json", "as_json", is_flag=True, help="For scripts.")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a node ended. `sessions` is None when it was too fast to tell."""
+    """How a node ended. `sessions` ran when it was asked to."""
 
     node: str
     pid: int
     seconds: float
-    sessions: int | None
+    sessions: int
     cut: int
     """Sessions that were still running when the time was up."""
 
@@ -80,7 +84,9 @@ def stop(now: bool, as_json: bool, **given: Any) -> None:
 @as_json
 @attached
 def drain(timeout: int, as_json: bool, **given: Any) -> None:
-    """Let the host that runs here finish its sessions and take no new ones; then end it.
+    """Let the node that runs here finish its sessions and take no new ones; then end it.
+
+    Any node may be drained; one that holds no slice has no sessions, and ends at once.
 
     It tells the network that it leaves, so that others take over. Ctrl+C ends this command, not
     the drain: the node goes on with it. `diffuse stop --now` ends it at once. Of several requests
@@ -101,30 +107,45 @@ def drain(timeout: int, as_json: bool, **given: Any) -> None:
 
 def _run(given: dict[str, Any], patience: float | None, *, as_json: bool) -> None:
     set_logging(given["log_level"], given["log_format"])
-    ended = run_until_done(_end(state_dir(given["state_dir"]), given["network"], patience))
+    ended = run_until_done(
+        _end(state_dir(given["state_dir"]), given["network"], patience, _goes_on(given, patience))
+    )
     if as_json:
         print_json(asdict(ended))
         return
-    click.echo(f"node {ended.node[:8]} (pid {ended.pid}) is gone{_cut_text(ended.cut)}")
+    click.echo(f"node {ended.node[:8]} (pid {ended.pid}) is gone{_cut_text(ended.cut, patience)}")
 
 
-def _cut_text(cut: int) -> str:
-    return f"; {_count(cut)} did not finish in time" if cut else ""
+def _goes_on(given: dict[str, Any], patience: float | None) -> str:
+    """What to tell who interrupts the command."""
+    now = command_here("stop --now", given["state_dir"], given["network"])
+    if patience == 0:
+        return "the node ends all the same"
+    what = "ends all the same" if patience is None else "goes on draining"
+    return f"the node {what}; to end it at once: {now}"
+
+
+def _cut_text(cut: int, patience: float | None) -> str:
+    if not cut:
+        return ""
+    if patience == 0:
+        return f"; {_count(cut)} {'was' if cut == 1 else 'were'} ended"
+    return f"; {_count(cut)} did not finish in time"
 
 
 def _count(sessions: int) -> str:
     return f"{sessions} session{'' if sessions == 1 else 's'}"
 
 
-async def _end(state: Path, network: NetworkOptions, patience: float | None) -> Ended:
+async def _end(
+    state: Path, network: NetworkOptions, patience: float | None, goes_on: str
+) -> Ended:
     """Ask the node to end and wait until it has.
 
     Raises:
         Unreachable: none runs, or it does not answer.
         Refused: this is not its owner, or it did not end in time.
     """
-    import psutil
-
     from diffuse_core.services.placement import STOP_S
     from diffuse_core.wiring import attach
 
@@ -134,53 +155,84 @@ async def _end(state: Path, network: NetworkOptions, patience: float | None) -> 
             f"no node runs with the state directory {state}, so there is nothing to end; name "
             "that of another node with --state-dir DIR"
         )
-    process: psutil.Process | None = None
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(found.pid)
+    process = _process(found.pid)
     attachment = await attach(state, network)
-    begun = time.monotonic()  # noqa: TID251 - a command has no clock but this
-    limit = (STOP_S if patience is None else patience) + GONE_S
+    usual = STOP_S if patience is None else patience
+    limit = usual + GONE_S
     seen: list[int] = []
     try:
-        async with asyncio.timeout(limit):
-            await attachment.stop_node(patience)
-            await _watch(attachment, seen)
-            await _exit_of(process)
+        async with contextlib.aclosing(attachment.updates()) as updates:
+            running = await _first(updates, found)
+            begun = time.monotonic()  # noqa: TID251 - a command has no clock but this
+            with _saying(goes_on):
+                async with asyncio.timeout(limit):
+                    await attachment.stop_node(patience)
+                    _note(running, seen)
+                    await _watch(updates, seen)
+                    await _exit_of(process)
     except TimeoutError:
         raise Refused(
             f"the node (pid {found.pid}) did not end within {limit:.0f} s; look at its log, or "
             f"end it with: kill {found.pid}",
             "busy",
         ) from None
-    except asyncio.CancelledError:
-        click.echo("the node ends all the same; to end it at once: diffuse stop --now", err=True)
-        raise
     finally:
         await attachment.close()
     seconds = time.monotonic() - begun  # noqa: TID251
-    late = seconds >= (STOP_S if patience is None else patience)
-    return Ended(
-        found.node,
-        found.pid,
-        round(seconds, 3),
-        seen[0] if seen else None,
-        seen[-1] if seen and late else 0,
-    )
+    cut = seen[-1] if seconds >= usual else 0
+    return Ended(found.node, found.pid, round(seconds, 3), running, cut)
 
 
-async def _watch(attachment: NodeAttachment, seen: list[int]) -> None:
-    """Tell how many Sessions are left, until the channel ends; they are added to `seen`."""
+@contextlib.contextmanager
+def _saying(goes_on: str) -> Iterator[None]:
+    """Tell who interrupts this that the node goes on."""
     try:
-        async with contextlib.aclosing(attachment.updates()) as updates:
-            async for update in updates:
-                if update.telemetry is None:
-                    continue
-                left = update.telemetry.sessions
-                if left and left != (seen[-1] if seen else 0):
-                    click.echo(f"{_count(left)} left", err=True)
-                seen.append(left)
-    except ChannelClosed:
-        return
+        yield
+    except asyncio.CancelledError:
+        click.echo(goes_on, err=True)
+        raise
+
+
+def _process(pid: int) -> psutil.Process | None:
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid)
+    return None
+
+
+async def _first(updates: AsyncGenerator[FeedUpdate, None], found: NodeFile) -> int:
+    """How many Sessions run, before the node is asked to end: then it may be too fast to tell.
+
+    Raises:
+        Unreachable: the node is silent, or it ended.
+        Refused: this is not its owner.
+    """
+    from diffuse_core.wiring import silent
+
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return _sessions(await anext(updates))
+    except TimeoutError:
+        raise silent(found) from None
+
+
+def _sessions(update: FeedUpdate) -> int:
+    return update.telemetry.sessions if update.telemetry is not None else 0
+
+
+def _note(left: int, seen: list[int]) -> None:
+    if left and left != (seen[-1] if seen else 0):
+        click.echo(f"{_count(left)} left", err=True)
+    seen.append(left)
+
+
+async def _watch(updates: AsyncGenerator[FeedUpdate, None], seen: list[int]) -> None:
+    """Tell how many Sessions are left, until the channel ends; they are added to `seen`."""
+    with contextlib.suppress(ChannelClosed):
+        async for update in updates:
+            if update.telemetry is not None:
+                _note(_sessions(update), seen)
 
 
 async def _exit_of(process: psutil.Process | None) -> None:

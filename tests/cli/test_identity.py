@@ -213,7 +213,8 @@ def test_no_key_is_changed_under_a_running_node(
         code, _, err = say("import", tmp_path / "other" / "identity.key")
     assert code == 2
     assert f"(pid {os.getpid()})" in err
-    assert "diffuse stop" in err
+    assert f"stop it first: diffuse stop --state-dir {state}\n" in err
+    assert "give this one" not in err
     assert not (state / "identity.key").exists()
     assert say("import", tmp_path / "other" / "identity.key")[0] == 0
 
@@ -249,13 +250,21 @@ def test_what_is_no_sound_key_is_refused(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     code, _, err = say("import", file if way == "file" else "-")
     assert code == 2
-    assert "holds no key, or a damaged one" in err
+    assert ("holds no key, or a damaged one" if content else "holds no key: it is empty") in err
     assert not state.exists()
 
 
-@pytest.mark.parametrize("what", ["nothing", "directory", "pipe", "device"])
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("nothing", "no such file"),
+        ("directory", "it is a directory, no file; give another FILE"),
+        ("pipe", "it is a pipe, no file; pipe into `diffuse identity import - --state-dir "),
+        ("device", "it is a device, no file; give another FILE"),
+    ],
+)
 def test_what_is_no_file_is_refused_and_not_waited_for(
-    say: Callable, state: Path, tmp_path: Path, what: str
+    say: Callable, state: Path, tmp_path: Path, what: str, told: str
 ) -> None:
     file = tmp_path / "copy"
     if what == "directory":
@@ -267,9 +276,54 @@ def test_what_is_no_file_is_refused_and_not_waited_for(
     code, _, err = say("import", file)
     assert code == 2
     assert f"cannot use {file}" in err
+    assert told in err
     assert "give another FILE" in err
-    assert "--state-dir" not in err
+    assert "move it away" not in err
     assert not state.exists()
+
+
+def test_the_pipe_of_a_shell_is_sent_to_stdin(say: Callable, state: Path) -> None:
+    reader, writer = os.pipe()
+    try:
+        code, _, err = say("import", f"/dev/fd/{reader}", "--owner")
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert code == 2
+    assert f"pipe into `diffuse identity import - --owner --state-dir {state}`" in err
+
+
+@pytest.mark.parametrize(("kind", "there"), [("node", "owner.key"), ("owner", "identity.key")])
+def test_no_node_becomes_its_own_owner(
+    say: Callable, state: Path, tmp_path: Path, kind: str, there: str
+) -> None:
+    """Who calls on such a node as its owner looks like the node itself."""
+    load_identity(state, there)
+    which = ["--owner"] if kind == "owner" else []
+    code, out, err = say("import", state / there, *which)
+    assert (code, out) == (2, "")
+    assert f"which {state / there} holds already" in err
+    assert f"a copy of the {kind}'s key" in err
+    assert sorted(file.name for file in state.iterdir()) == [there]
+    other = tmp_path / "other"
+    make(other)
+    name = "owner.key" if kind == "owner" else "identity.key"
+    assert say("import", other / name, *which)[0] == 0
+
+
+def test_an_empty_key_file_is_told_before_its_mode(say: Callable, state: Path) -> None:
+    make(state)
+    (state / "identity.key").write_bytes(b"")
+    (state / "identity.key").chmod(0o644)
+    code, _, err = say("show")
+    assert code == 2
+    assert "is empty, and so damaged; restore it" in err
+    assert "chmod" not in err
+
+
+def test_hints_name_the_directory_that_was_given(say: Callable, tmp_path: Path) -> None:
+    place = tmp_path / "my state"
+    assert f"`diffuse identity import FILE --state-dir '{place}'`" in say("show", at=place)[1]
 
 
 def test_a_file_that_others_can_read_is_taken_with_a_warning(

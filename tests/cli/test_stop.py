@@ -6,18 +6,21 @@ import asyncio
 import importlib
 import json
 import os
+import signal
+import socket
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.adapters.file_storage import FileStorage, load_identity
-from diffuse_core.cli import run
+from diffuse_core.adapters.file_storage import FileStorage, StateLock, load_identity
+from diffuse_core.cli import look, run
 from diffuse_core.domain.messages import StopNode
 from diffuse_core.running import NodeOptions, run_node
-from diffuse_core.services import attachment
-from diffuse_core.settings import NODE_FILE, running_node
+from diffuse_core.services import attachment, links
+from diffuse_core.services.feed import FeedService
+from diffuse_core.settings import NODE_FILE, PUBLIC, running_node
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
@@ -157,6 +160,7 @@ def test_what_the_node_is_asked(
     assert (code, err) == (0, "")
     told = json.loads(out)
     assert (told["node"], told["pid"], told["cut"]) == (mine.node, os.getpid(), 0)
+    assert told["sessions"] == 0
     assert told["seconds"] < 5
     assert asked == [patience]
 
@@ -186,5 +190,82 @@ def test_help_has_examples_and_exit_codes(say: Callable, command: str) -> None:
 @pytest.mark.parametrize(("count", "text"), [(1, "1 session"), (2, "2 sessions")])
 def test_counts_are_words(count: int, text: str) -> None:
     assert stop._count(count) == text
-    assert stop._cut_text(count) == f"; {text} did not finish in time"
-    assert stop._cut_text(0) == ""
+    assert stop._cut_text(count, None) == f"; {text} did not finish in time"
+    assert stop._cut_text(0, None) == stop._cut_text(0, 0.0) == ""
+
+
+def test_who_does_not_wait_is_not_told_of_time() -> None:
+    assert stop._cut_text(1, 0.0) == "; 1 session was ended"
+    assert stop._cut_text(2, 0.0) == "; 2 sessions were ended"
+
+
+@pytest.mark.parametrize(
+    ("patience", "state", "told"),
+    [
+        (600.0, None, "the node goes on draining; to end it at once: diffuse stop --now"),
+        (
+            600.0,
+            "my state",
+            "the node goes on draining; to end it at once: "
+            "diffuse stop --now --state-dir 'my state'",
+        ),
+        (None, None, "the node ends all the same; to end it at once: diffuse stop --now"),
+        (0.0, None, "the node ends all the same"),
+    ],
+)
+def test_an_interruption_is_told_with_the_command_for_this_node(
+    monkeypatch: pytest.MonkeyPatch, patience: float | None, state: str | None, told: str
+) -> None:
+    monkeypatch.delenv("DIFFUSE_STATE_DIR", raising=False)
+    assert stop._goes_on({"state_dir": state, "network": PUBLIC}, patience) == told
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no locks or SIGSTOP here")
+@pytest.mark.parametrize("command", ["stop", "drain", "status"])
+def test_a_node_that_is_silent_is_told_by_its_process(
+    say: Callable, state: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A port that takes connections and says nothing, and a process that holds the lock."""
+    monkeypatch.setattr(links, "DIAL_TIMEOUT_S", 0.2)
+    owner = load_identity(state, "owner.key")
+    with socket.create_server(("127.0.0.1", 0)) as mute, StateLock(state):
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        here = {"address": address, "node": owner.node.hex(), "pid": os.getpid()}
+        FileStorage(state).write(NODE_FILE, json.dumps(here).encode())
+        code, out, err = say(command)
+    assert (code, out) == (5, "")
+    assert f"does not answer: process {os.getpid()}, {address}" in err
+    assert f"`kill {os.getpid()}`" in err
+    assert "firewall" not in err
+
+
+def test_no_other_process_is_to_be_ended(
+    say: Callable, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a node that died may be that of another process by now."""
+    monkeypatch.setattr(links, "DIAL_TIMEOUT_S", 0.2)
+    owner = load_identity(state, "owner.key")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        left = {"address": address, "node": owner.node.hex(), "pid": os.getpid()}
+        FileStorage(state).write(NODE_FILE, json.dumps(left).encode())
+        code, _, err = say("stop")
+    assert code == 5
+    assert "kill" not in err
+
+
+@BOTH
+def test_a_node_that_hears_and_says_nothing_is_told(
+    say: Callable, state: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    async def nothing(*_: object) -> None:
+        return
+
+    monkeypatch.setattr(FeedService, "_stream", nothing)
+    monkeypatch.setattr(stop, "ANSWER_S", 0.2)
+    monkeypatch.setattr(look, "FEED_S", 0.2)
+    with node(state):
+        for one in (command, "status"):
+            code, out, err = say(one)
+            assert (code, out) == (5, "")
+            assert f"`kill {os.getpid()}`" in err

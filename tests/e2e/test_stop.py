@@ -100,7 +100,8 @@ async def test_a_drain_lets_a_session_finish_however_long_it_takes(
         drain.interrupt()
         code, out, err, _ = drain.end()
         assert (code, out) == (130, "")
-        assert err == "the node ends all the same; to end it at once: diffuse stop --now\n"
+        again = f"diffuse stop --now --state-dir {place.directory / 'host'}"
+        assert err == f"the node goes on draining; to end it at once: {again}\n"
         again = Command(place, "drain", "--timeout", "3600")
         assert again.line() == "1 session left"
         time.sleep(STOP_S + 2)  # noqa: ASYNC251 - longer than a stop would wait
@@ -172,4 +173,7 @@ def test_a_node_that_does_not_answer_is_told(tmp_path: Path) -> None:
             os.kill(process.pid, signal.SIGCONT)
         assert done.returncode == 5
         assert "Traceback" not in done.stderr
+        assert f"does not answer: process {process.pid}" in done.stderr
+        assert f"kill -CONT {process.pid}" in done.stderr
+        assert "firewall" not in done.stderr
         assert process.poll() is None

@@ -22,7 +22,7 @@ NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
-def open_regular(path: Path, step: str = OTHER_PLACE) -> BinaryIO:
+def open_regular(path: Path, step: str = f"move it away, or {OTHER_PLACE}") -> BinaryIO:
     """Open to read; to open or read a pipe or a device could wait for ever, past every signal.
 
     Symbolic links are followed: secrets are often mounted by them.
@@ -40,10 +40,24 @@ def open_regular(path: Path, step: str = OTHER_PLACE) -> BinaryIO:
         raise
 
 
-def check_regular(path: Path, descriptor: int, step: str = OTHER_PLACE) -> None:
+def check_regular(
+    path: Path, descriptor: int, step: str = f"move it away, or {OTHER_PLACE}"
+) -> None:
     """Raise UsageError when what is open is a pipe, a device or a directory."""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise UsageError(f"cannot use {path}: it is no regular file; move it away, or {step}")
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"cannot use {path}: it is {kind_text(mode)}, no file; {step}")
+
+
+def kind_text(mode: int) -> str:
+    """What something of this mode is, in words."""
+    if stat.S_ISDIR(mode):
+        return "a directory"
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return "a device"
+    return "something else"
 
 
 def make_directory(directory: Path) -> None:

@@ -42,14 +42,18 @@ def export_key(path: Path, identity: Identity) -> bool:
         raise unusable(path, error, _STEP) from error
 
 
-def read_copy(path: Path) -> tuple[Identity, str]:
+def read_copy(path: Path, piped: str) -> tuple[Identity, str]:
     """The identity of a copy, and a warning: empty when nobody else can read the file.
+
+    Args:
+        path: the file.
+        piped: the command that reads a copy from a pipe instead.
 
     Raises:
         UsageError: it is no regular file, no sound key, or cannot be read.
     """
     try:
-        with open_regular(path, _STEP) as file:
+        with open_regular(path, _instead(path, piped)) as file:
             found = os.fstat(file.fileno())
             data = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
@@ -63,12 +67,19 @@ def read_copy(path: Path) -> tuple[Identity, str]:
     return parse_copy(data, str(path)), warning
 
 
+def _instead(path: Path, piped: str) -> str:
+    """What to do where `path` is no file."""
+    return f"pipe into `{piped}`, or {_STEP}" if path.is_fifo() else _STEP
+
+
 def parse_copy(data: bytes, place: str) -> Identity:
     """The identity of a copy's content.
 
     Raises:
         UsageError: it is no sound key.
     """
+    if not data:
+        raise UsageError(f"{place} holds no key: it is empty; make the copy again")
     try:
         return parse_key(data)
     except ValueError as error:

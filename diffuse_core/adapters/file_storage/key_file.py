@@ -80,8 +80,14 @@ def read_identity(directory: Path, name: str) -> Identity | None:
     try:
         _check_directory(directory)
         with open_regular(path) as file:
-            _check_private(path, os.fstat(file.fileno()))
             data = file.read(MAX_KEY_BYTES + 1)
+            if not data:
+                # No mode would make it of use.
+                raise UsageError(
+                    f"the key file {path} is empty, and so damaged; restore it, or move it away "
+                    "to get a new identity"
+                )
+            _check_private(path, os.fstat(file.fileno()))
     except FileNotFoundError:
         if path.is_symlink():
             raise UsageError(f"the key file {path} is a link to nothing; mend it") from None
@@ -94,6 +100,26 @@ def read_identity(directory: Path, name: str) -> Identity | None:
         raise UsageError(
             f"the key file {path} is damaged; restore it, or move it away to get a new identity"
         ) from error
+
+
+def check_apart(directory: Path, name: str, other: str) -> None:
+    """See that two key files, where both are there, are not of the same key.
+
+    Raises:
+        UsageError: they are; or as `read_identity`.
+    """
+    one, another = read_identity(directory, name), read_identity(directory, other)
+    if one is None or another is None or one.node != another.node:
+        return
+    ways = " or ".join(
+        f"`{shlex.join(['mv', str(directory / word), f'{directory / word}.old'])}`"
+        for word in (name, other)
+    )
+    raise UsageError(
+        f"{name} and {other} in {directory} hold the same key, and a node cannot be its own "
+        f"owner; move away the one that was put there by mistake, and start again, which makes a "
+        f"new one: {ways}"
+    )
 
 
 def install_identity(directory: Path, name: str, identity: Identity) -> Path:

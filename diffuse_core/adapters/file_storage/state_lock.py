@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from diffuse_core.adapters.file_storage.disk import (
     PRIVATE_FILE,
     check_regular,
     make_directory,
+    open_regular,
     unusable,
 )
 from diffuse_core.errors import UsageError
@@ -24,16 +26,40 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LOCK_NAME = "node.lock"
+MAX_PID_CHARS = 32
+
+
+def lock_holder(directory: Path) -> int | None:
+    """The process id of the node that holds the lock; None where none does, or none can tell."""
+    if sys.platform == "win32":
+        return None
+    try:
+        with open_regular(directory / LOCK_NAME) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read(MAX_PID_CHARS))
+    except (OSError, UsageError, ValueError):
+        pass
+    return None
 
 
 class StateLock:
     """Keeps a state directory to one node; the system lets go of it when the process dies.
 
     A context manager. On Windows, which has no `flock`, it does nothing.
+
+    Args:
+        directory: the state directory.
+        step: what to do when another node holds it.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, step: str | None = None) -> None:
         self._directory = directory
+        self._step = step or (
+            f"stop it (`diffuse stop --state-dir {shlex.quote(str(directory))}`), or give this "
+            "one its own --state-dir"
+        )
         self._file = -1
 
     def __enter__(self) -> StateLock:
@@ -56,14 +82,13 @@ class StateLock:
         try:
             self._take()
         except OSError as error:
-            holder = os.read(self._file, 32).decode("ascii", "replace").strip()
+            holder = os.read(self._file, MAX_PID_CHARS).decode("ascii", "replace").strip()
             os.close(self._file)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise unusable(path, error) from error
             raise UsageError(
-                f"another node (pid {holder or 'unknown'}) already runs with the state directory "
-                f"{self._directory}; stop it (`diffuse stop`), or give this one its own "
-                "--state-dir"
+                f"a node (pid {holder or 'unknown'}) already runs with the state directory "
+                f"{self._directory}; {self._step}"
             ) from error
         return self
 
