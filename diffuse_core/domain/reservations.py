@@ -3,7 +3,9 @@
 A node that cannot be dialled keeps a reservation at WANTED different Sentinels. Each hangs on one
 link, ends with it, and is renewed long before its time is up, which also finds a Sentinel that
 fell silent. Where one ends the next best Sentinel takes its place; one that refuses or fails is
-left alone for a while, the longer the more often that happened.
+left alone for a while, the longer the more often that happened. As long as none is held nobody
+reaches this node, so then the rests are short: most of all after a lost link, which is as often
+the fault of our own line.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ STEADY_S = 60.0
 """One that was held for so long ended for some new reason: its Sentinel is asked at once."""
 REST_S = 0.5
 REST_LONGEST_S = 60.0
+LOST_LONGEST_S = 2.0
+"""The longest rest after a lost link while none is held."""
+BARE_LONGEST_S = 10.0
+"""Likewise after a refusal, or when the Sentinel could not be asked."""
 FORGIVEN_S = 600.0
 """After a rest: then it is a Sentinel like any other again."""
 MAX_REMEMBERED = 256
@@ -62,7 +68,12 @@ class _Held:
 @dataclass
 class _Failure:
     rests_until: float
-    times: int
+    bare_until: float
+    """Likewise, as long as none is held."""
+    times: int = 0
+    """How often in a row it refused or could not be asked."""
+    lost: int = 0
+    """How often in a row its link ended soon."""
 
 
 class ReservationPlan:
@@ -106,12 +117,19 @@ class ReservationPlan:
             return one.node in self._failures, not one.bootstrap, far
 
         taken = self.concerned()
-        fit = [one for one in candidates if one.node not in taken and not self._rests(one, now)]
+        bare = not self.held(now)
+        fit = [
+            one
+            for one in candidates
+            if one.node not in taken and now >= self._rests_until(one.node, bare=bare)
+        ]
         return [one.node for one in sorted(fit, key=rank)[: max(0, count)]]
 
-    def _rests(self, one: Candidate, now: float) -> bool:
-        failure = self._failures.get(one.node)
-        return failure is not None and now < failure.rests_until
+    def _rests_until(self, sentinel: NodeId, *, bare: bool) -> float:
+        failure = self._failures.get(sentinel)
+        if failure is None:
+            return -math.inf
+        return failure.bare_until if bare else failure.rests_until
 
     def granted(self, sentinel: NodeId, seconds: float, now: float) -> bool:
         """It was reserved for so many seconds; False when that was not asked for."""
@@ -123,18 +141,60 @@ class ReservationPlan:
         return True
 
     def ended(self, sentinel: NodeId, now: float) -> None:
-        """It was refused or taken back, its link ended, or the Sentinel could not be asked."""
-        held = self._held.pop(sentinel, None)
-        if self._asked.pop(sentinel, None) is None and held is None:
+        """The link that it hangs on, or was asked for over, ended."""
+        held = self._held.get(sentinel)
+        if held is None:
+            self.refused(sentinel, now)
             return
-        last = self._failures.pop(sentinel, None)
-        if held is not None and now - held.since >= STEADY_S:
-            last = None
+        last = self._give_up(sentinel, now)
+        lost = 0 if last is None else last.lost
+        rest = 0.0 if last is None else min(REST_S * 2.0 ** min(lost, 16), REST_LONGEST_S)
+        self._failed(sentinel, now, rest, LOST_LONGEST_S, lost=lost + 1)
+        if not self.held(now):
+            # All at once: that was our own line, and none of them is to blame.
+            for failure in self._failures.values():
+                if failure.lost:
+                    failure.rests_until = min(failure.rests_until, failure.bare_until)
+
+    def refused(self, sentinel: NodeId, now: float, rest: float = 0.0) -> None:
+        """It was refused or taken back, is of no use, or the Sentinel could not be asked.
+
+        Args:
+            sentinel: who refused.
+            now: monotonic seconds.
+            rest: seconds that it is to be left alone for at least, while another one is held.
+        """
+        held = self._held.get(sentinel)
+        if held is None and sentinel not in self._asked:
+            return
+        last = self._give_up(sentinel, now)
         times = 0 if last is None else last.times
         # The first time it may have been restarted, say; others come first all the same.
-        rest = 0.0 if held is not None and last is None else REST_S * 2.0 ** min(times, 16)
-        rest = min(rest, REST_LONGEST_S) * (0.75 + self._rng.random() / 2)
-        self._failures[sentinel] = _Failure(now + rest, times + 1)
+        again = 0.0 if held is not None and last is None else REST_S * 2.0 ** min(times, 16)
+        rest = max(rest, min(again, REST_LONGEST_S))
+        self._failed(sentinel, now, rest, BARE_LONGEST_S, times=times + 1)
+
+    def _give_up(self, sentinel: NodeId, now: float) -> _Failure | None:
+        """Hold it no more; what it did before, unless it was held for long since."""
+        held = self._held.pop(sentinel, None)
+        self._asked.pop(sentinel, None)
+        last = self._failures.pop(sentinel, None)
+        return None if held is not None and now - held.since >= STEADY_S else last
+
+    def _failed(
+        self,
+        sentinel: NodeId,
+        now: float,
+        rest: float,
+        bare_longest: float,
+        *,
+        times: int = 0,
+        lost: int = 0,
+    ) -> None:
+        spread = 0.75 + self._rng.random() / 2
+        self._failures[sentinel] = _Failure(
+            now + rest * spread, now + min(rest, bare_longest) * spread, times, lost
+        )
         forget_oldest(self._failures, MAX_REMEMBERED)
 
     def forget(self) -> None:
@@ -147,7 +207,7 @@ class ReservationPlan:
         late = [node for node, asked in self._asked.items() if now >= asked + ANSWER_S]
         past = [node for node, held in self._held.items() if now >= held.until]
         for node in dict.fromkeys((*late, *past)):
-            self.ended(node, now)
+            self.refused(node, now)
         forgiven = [
             node
             for node, failure in self._failures.items()
@@ -168,5 +228,7 @@ class ReservationPlan:
             for node, held in self._held.items()
             if node not in self._asked
         )
-        rests = (one.rests_until for one in self._failures.values() if now < one.rests_until)
-        return min((*answers, *ends, *renewals, *rests), default=math.inf)
+        bare = not self.held(now)
+        rests = (self._rests_until(node, bare=bare) for node in self._failures)
+        asking = (at for at in rests if now < at)
+        return min((*answers, *ends, *renewals, *asking), default=math.inf)

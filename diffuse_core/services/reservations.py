@@ -230,7 +230,7 @@ class Reservations:
             log.debug("sentinel %s did not let us reserve in time", short_text(sentinel))
         except Unreachable as error:
             log.debug("cannot reserve at sentinel %s: %s", short_text(sentinel), error)
-            self._end(sentinel)
+            self._refused(sentinel)
 
     async def _on_reserved(self, link: Link, message: Reserved, _body: memoryview) -> None:
         if self._hangs_on.get(link.remote) is not link:
@@ -244,15 +244,17 @@ class Reservations:
         if self._hangs_on.get(link.remote) is link:
             told = "sentinel %s does not relay for this node: %s %s"
             log.debug(told, short_text(link.remote), message.problem, message.detail)
-            self._end(link.remote)
+            self._refused(link.remote)
 
     def _on_ended(self, link: Link) -> None:
         if self._hangs_on.get(link.remote) is link:
-            self._end(link.remote)
+            del self._hangs_on[link.remote]
+            self._plan.ended(link.remote, self._clock.monotonic())
+            self._changed()
 
-    def _end(self, sentinel: NodeId) -> None:
+    def _refused(self, sentinel: NodeId) -> None:
         self._hangs_on.pop(sentinel, None)
-        self._plan.ended(sentinel, self._clock.monotonic())
+        self._plan.refused(sentinel, self._clock.monotonic())
         self._changed()
 
     # --- circuits ---------------------------------------------------------------------

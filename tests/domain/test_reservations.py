@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import random
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.reservations import (
     ANSWER_S,
+    BARE_LONGEST_S,
     FORGIVEN_S,
+    LOST_LONGEST_S,
     MAX_REMEMBERED,
     MISSED_S,
     RENEW_LONGEST_S,
@@ -22,6 +26,9 @@ from diffuse_core.domain.reservations import (
     Candidate,
     ReservationPlan,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 A, B, C, D = (NodeId(bytes([number]) * 32) for number in range(1, 5))
 
@@ -121,23 +128,94 @@ def test_where_there_is_no_other_the_same_is_asked_again_at_once() -> None:
     assert made.due(candidates(A), 10.0) == [A]
 
 
-def test_one_that_ends_again_and_again_is_asked_ever_more_rarely() -> None:
-    made = holding(A)
+def waits_of(
+    made: ReservationPlan, end: Callable[[NodeId, float], None], *others: NodeId
+) -> list[float]:
+    """How long A is left alone each time when it ends as soon as it was granted."""
     waits, now = [], 0.0
     for _ in range(12):
-        made.ended(A, now)
+        end(A, now)
         began = now
-        while made.due(candidates(A), now) == []:
+        while A not in (chosen := made.due(candidates(*others, A), now)):
+            for node in chosen:
+                made.granted(node, 120, now)
             now = made.next_deadline(now)
+        for node in chosen:
+            made.granted(node, 120, now)
         waits.append(now - began)
-        made.granted(A, 120, now)
+    made.ended(A, now + STEADY_S)
+    assert A in made.due(candidates(A), now + STEADY_S), "steady for a while: that counts no more"
+    return waits
+
+
+@pytest.mark.parametrize("how", ["ended", "refused"])
+def test_one_that_ends_again_and_again_is_asked_ever_more_rarely(how: str) -> None:
+    made = holding(A, B)
+    waits = waits_of(made, getattr(made, how), B)
     assert waits[0] == 0
     assert waits[1] > 0
     assert all(later >= 1.2 * before for before, later in pairwise(waits[1:7]))
-    assert max(waits) <= 1.25 * REST_LONGEST_S
-    # After it was steady for a while that counts no more.
-    made.ended(A, now + STEADY_S)
-    assert made.due(candidates(A), now + STEADY_S) == [A]
+    assert REST_LONGEST_S / 2 < max(waits) <= 1.25 * REST_LONGEST_S
+
+
+@pytest.mark.parametrize(
+    ("how", "longest"), [("ended", LOST_LONGEST_S), ("refused", BARE_LONGEST_S)]
+)
+def test_while_none_is_held_the_rests_are_short(how: str, longest: float) -> None:
+    made = holding(A)
+    waits = waits_of(made, getattr(made, how))
+    assert longest / 2 < max(waits) <= 1.25 * longest
+    assert len(set(waits)) > 9, "not all nodes at once"
+
+
+def test_who_lost_the_last_one_is_no_longer_patient_with_the_others() -> None:
+    made, now = holding(A, B), 0.0
+    for _ in range(6):
+        made.ended(A, now)
+        while made.due(candidates(A, B), now) != [A]:
+            now += 1.0
+            made.granted(B, 120, now)
+        made.granted(A, 120, now)
+    made.ended(A, now)
+    assert made.due(candidates(A, B), now + 1.25 * LOST_LONGEST_S) == []
+    made.ended(B, now + 3.0)
+    assert set(made.due(candidates(A, B), now + 3.0)) == {A, B}
+    assert made.granted(B, 120, now + 3.0)
+
+
+@pytest.mark.parametrize("every", [10, 20, 30, 45, 59, 61])
+@pytest.mark.parametrize("down", [0.0, 1.5])
+def test_on_a_line_that_drops_again_and_again_one_is_soon_back(every: float, down: float) -> None:
+    made, now, drop, none, gap = plan(), 0.0, float(every), 0.0, 0.0
+    longest, second = 0.0, 0.0
+    while now < 900:
+        if now >= drop:
+            for node in made.concerned():
+                made.ended(node, now)
+            drop += every
+        for node in made.due(candidates(A, B), now):
+            if now < drop - every + down:
+                made.refused(node, now)
+            else:
+                made.granted(node, 120, now)
+        bare = not made.held(now)
+        gap = gap + 0.25 if bare else 0.0
+        longest, none = max(longest, gap), none + 0.25 * bare
+        second += 0.25 * (len(made.held(now)) == WANTED)
+        now += 0.25
+    assert longest <= 2 * (1.25 * LOST_LONGEST_S + down)
+    assert none / 900 <= (1.25 * LOST_LONGEST_S + down) / every
+    assert second / 900 >= 0.5, "both come back, not only one"
+
+
+def test_one_of_no_use_is_left_alone_for_long_while_another_is_held() -> None:
+    made = holding(A, B)
+    made.refused(A, 0.0, 300.0)
+    for now in range(0, 220, 20):
+        made.granted(B, 120, float(now))
+        assert A not in made.due(candidates(A, B), float(now))
+    made.refused(B, 220.0)
+    assert set(made.due(candidates(A, B), 221.0)) == {A, B}
 
 
 def test_one_that_refuses_rests_longer_each_time_and_is_forgiven_in_the_end() -> None:
@@ -200,7 +278,7 @@ def test_what_is_remembered_is_bounded() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["grant", "end", "wait"]),
+            st.sampled_from(["grant", "end", "refuse", "wait"]),
             st.integers(0, 5),
             st.floats(0, 100),
             st.integers(1, 200),
@@ -222,4 +300,6 @@ def test_never_more_than_wanted_and_never_a_deadline_that_nothing_meets(
             made.granted(nodes[which], granted, now)
         elif what == "end":
             made.ended(nodes[which], now)
+        elif what == "refuse":
+            made.refused(nodes[which], now)
         now += seconds
