@@ -152,8 +152,10 @@ class Placement:
         self._placing.leave(self._node.clock.monotonic(), running, seconds)
         self._wake.set()
         if running:
-            what = "a session ends" if running == 1 else f"{running} sessions end"
-            self._node.note("info", f"stops when {what}, or in {seconds:.0f} s")
+            what = "1 session" if running == 1 else f"{running} sessions"
+            when = "ends with it" if running == 1 else "ends with the last"
+            limit = f"{when}, in {seconds:.0f} s at most" if seconds >= 1.0 else "ends now"
+            self._node.note("info", f"stops: {what} left, {limit}")
             try:
                 async with asyncio.timeout(seconds + CLOSING_S):
                     await self._ended.wait()
