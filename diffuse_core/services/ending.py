@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
+from diffuse_core.services.placement import STOP_S
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-MAX_REQUESTS = 16
-"""Requests that are waited for at a time; further ones are dropped."""
 
 
 class Ending:
     """Begins with the first request; each further one may shorten what Sessions are given.
 
     Args:
-        leave: lets the Sessions of the Host finish, for so many seconds (None: its usual time);
-            called once for each request. None where there is no Host.
+        leave: lets the Sessions of the Host finish, for so many seconds (None: its usual time).
+            Called for the first request, and again, after a cancellation, for each that asks for
+            an earlier end: the Host keeps the earliest. None where there is no Host.
     """
 
     def __init__(self, leave: Callable[[float | None], Awaitable[None]] | None = None) -> None:
         self._leave = leave
-        self._tasks = TaskOwner("ending", MAX_REQUESTS)
+        self._tasks = TaskOwner("ending")
         self.asked = asyncio.Event()
+        self._by = math.inf
+        self._patience: float | None = None
+        self._sooner = asyncio.Event()
         self._over = asyncio.Event()
 
     def ask(self, patience: float | None = None) -> None:
-        """End; Sessions may take `patience` seconds, None leaves it to the Host."""
-        self.asked.set()
-        self._tasks.spawn(self._end(patience), "leave")
+        """End; Sessions may take `patience` seconds, None leaves it to the Host.
+
+        However often it is asked, one task does it.
+        """
+        by = asyncio.get_running_loop().time() + (STOP_S if patience is None else patience)
+        if by < self._by:
+            self._by, self._patience = by, patience
+            self._sooner.set()
+        if not self.asked.is_set():
+            self.asked.set()
+            self._tasks.spawn(self._end(), "leave")
 
     async def over(self, signalled: asyncio.Event) -> None:
         """Wait until nothing keeps the node any longer. `signalled` is a request as well."""
@@ -50,9 +61,24 @@ class Ending:
         """Wait for no request any more."""
         await self._tasks.close()
 
-    async def _end(self, patience: float | None) -> None:
+    async def _end(self) -> None:
         try:
-            if self._leave is not None:
-                await self._leave(patience)
+            while self._leave is not None and not await self._left(self._leave):
+                continue
         finally:
             self._over.set()
+
+    async def _left(self, leave: Callable[[float | None], Awaitable[None]]) -> bool:
+        """Whether the Host has left; False when an earlier end was asked for meanwhile."""
+        self._sooner.clear()
+        leaving = asyncio.ensure_future(leave(self._patience))
+        sooner = asyncio.create_task(self._sooner.wait(), name="sooner")
+        try:
+            await asyncio.wait((leaving, sooner), return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done():
+                await leaving
+            return leaving.done()
+        finally:
+            for task in (leaving, sooner):
+                task.cancel()
+            await asyncio.gather(leaving, sooner, return_exceptions=True)

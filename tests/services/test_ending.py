@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.services import ending
 from diffuse_core.services.ending import Ending
 from tests.services.waiting import until
 
@@ -22,10 +20,15 @@ class Leaving:
     def __init__(self) -> None:
         self.asked: list[float | None] = []
         self.left = asyncio.Event()
+        self.still = 0
 
     async def leave(self, patience: float | None) -> None:
         self.asked.append(patience)
-        await self.left.wait()
+        self.still += 1
+        try:
+            await self.left.wait()
+        finally:
+            self.still -= 1
 
 
 @pytest.fixture
@@ -71,24 +74,49 @@ async def test_a_signal_counts_also_while_the_owner_is_patient(
     end.ask(600.0)
     await until(lambda: leaving.asked == [600.0])
     signal.set()
+    await until(lambda: leaving.asked == [600.0, None])
     end.ask(0.0)
-    await until(lambda: len(leaving.asked) == 3)
-    assert leaving.asked[0] == 600.0
-    assert set(leaving.asked[1:]) == {None, 0.0}
+    await until(lambda: leaving.asked == [600.0, None, 0.0])
     assert not over.done()
     leaving.left.set()
     async with asyncio.timeout(2):
         await over
 
 
-async def test_requests_do_not_pile_up(
-    end: Ending, leaving: Leaving, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("step", [0.0, 0.5])
+async def test_however_many_ask_one_task_works_and_the_next_is_heard(
+    end: Ending, leaving: Leaving, caplog: pytest.LogCaptureFixture, step: float
 ) -> None:
-    for _ in range(1000):
-        end.ask(5.0)
+    over = asyncio.create_task(end.over(signal := asyncio.Event()))
     await asyncio.sleep(0)
-    assert len(leaving.asked) == ending.MAX_REQUESTS
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    before = asyncio.all_tasks()
+    for number in range(1000):
+        end.ask(600.0 - step * number)
+    await until(lambda: leaving.asked == [600.0 - step * 999])
+    for number in range(20):
+        end.ask(90.0 - number)
+        await until(lambda number=number: leaving.asked[-1] == 90.0 - number)
+    assert leaving.still == 1
+    # Its owner, the Host's leaving, what waits for an earlier end; and two of `over`.
+    assert len(asyncio.all_tasks() - before) <= 5
+    signal.set()
+    await until(lambda: leaving.asked[-1] is None)
+    end.ask(0.0)
+    await until(lambda: leaving.asked[-1] == 0.0)
+    assert not caplog.records
+    leaving.left.set()
+    async with asyncio.timeout(2):
+        await over
+
+
+async def test_who_asks_for_a_later_end_changes_nothing(end: Ending, leaving: Leaving) -> None:
+    end.ask(5.0)
+    await until(lambda: leaving.asked == [5.0])
+    for patience in (600.0, None):
+        end.ask(patience)
+    end.ask(0.0)
+    await until(lambda: leaving.still == 1 and len(leaving.asked) > 1)
+    assert leaving.asked == [5.0, 0.0]
 
 
 async def test_a_host_that_fails_to_leave_keeps_nobody(caplog: pytest.LogCaptureFixture) -> None:
