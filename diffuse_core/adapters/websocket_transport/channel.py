@@ -13,8 +13,7 @@ from diffuse_core.domain.sealed_stream import sealed_size
 from diffuse_core.errors import ChannelClosed
 
 if TYPE_CHECKING:
-    from websockets.asyncio.connection import Connection
-
+    from diffuse_core.adapters.websocket_transport.connection import StrangerLimit
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.sealed_stream import SealedStream
 
@@ -24,7 +23,7 @@ class WebSocketCarrier:
 
     relayed_through: NodeId | None = None
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: StrangerLimit) -> None:
         self._connection = connection
         self.remote_address = format_address(connection.remote_address)
 
@@ -62,7 +61,7 @@ class WebSocketChannel(SealedChannel):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: StrangerLimit,
         stream: SealedStream,
         remote: NodeId,
         send_deadline: float = SEND_DEADLINE_S,
@@ -74,10 +73,7 @@ class WebSocketChannel(SealedChannel):
     def narrow(self, most: int) -> None:
         """Take smaller frames only (see ports.Channel.narrow)."""
         super().narrow(most)
-        protocol = self._connection.protocol
-        # As websockets calls it from 16 on, and before.
-        name = "max_message_size" if hasattr(protocol, "max_message_size") else "max_size"
-        setattr(protocol, name, sealed_size(most))
+        self._connection.narrow(sealed_size(most))
 
     async def _hang_up(self) -> None:
         self._direct.abort()

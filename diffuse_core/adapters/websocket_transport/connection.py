@@ -15,6 +15,7 @@ from diffuse_core.domain.sealed_stream import MAX_SEALED_BYTES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from diffuse_core.adapters.websocket_transport.unfinished import Unfinished
     from diffuse_core.domain.channel import FailureReason, Handshake
 
 SUBPROTOCOL = Subprotocol("diffuse")
@@ -88,23 +89,63 @@ class _Ended(asyncio.Transport):
 
 
 class StrangerLimit(Connection):
-    """Drops a connection that sends much before the other end is proven."""
+    """Drops a connection that sends much before the other end is proven, or begins and stays."""
 
-    proven = False
-    _seen = 0
+    def __init__(self, unfinished: Unfinished, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._unfinished = unfinished
+        self._proven = False
+        self._seen = 0
+        self._begun = False
+        self._most = MAX_SEALED_BYTES
+        # As websockets calls it from 16 on, and before.
+        new = hasattr(self.protocol, "max_message_size")
+        self._size_name, self._most_name = (
+            ("current_size", "max_message_size") if new else ("cur_size", "max_size")
+        )
 
     def data_received(self, data: bytes) -> None:
-        """Count what arrives until the handshake is done."""
-        if not self.proven:
+        """Count what arrives until the handshake is done, and then what is not yet complete."""
+        if not self._proven:
             self._seen += len(data)
             if self._seen > MAX_UNPROVEN_BYTES:
                 self.transport.abort()
                 return
         super().data_received(data)
+        self._count(len(data))
+
+    def trust(self) -> None:
+        """The other end is proven."""
+        self._proven = True
+        self._count(0)
+
+    def narrow(self, most: int) -> None:
+        """Take messages of at most `most` bytes; one under way may be too large already."""
+        setattr(self.protocol, self._most_name, most)
+        self._most = most
+        self._count(0)
+
+    def _count(self, arrived: int) -> None:
+        if not self._proven:
+            return
+        held: int = len(self.protocol.reader.buffer)
+        parts = getattr(self.protocol, self._size_name)
+        if parts is not None:
+            held += parts
+        if not held and not self._begun:
+            return
+        # Whatever was not kept became part of a complete message.
+        self._begun = held > 0
+        if held > self._most:
+            self.transport.abort()
+            return
+        self._unfinished.note(self, held, finished=held <= arrived)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio when the TCP connection is gone."""
         super().connection_lost(exc)
+        self._proven = False
+        self._unfinished.forget(self)
         self.transport = _Ended(self.transport)
 
 
@@ -126,7 +167,7 @@ async def prove(connection: StrangerLimit, handshake: Handshake) -> None:
         websockets.ConnectionClosed: it hung up.
     """
     await converse(handshake, connection.send, lambda: connection.recv(decode=False))
-    connection.proven = True
+    connection.trust()
 
 
 async def converse(

@@ -10,8 +10,7 @@ import http
 import logging
 import secrets
 import socket
-from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -23,13 +22,18 @@ from diffuse_core.adapters.websocket_transport.connection import (
     OPTIONS,
     REFUSED,
     SUBPROTOCOL,
-    StrangerLimit,
     format_address,
     prove,
     tune,
 )
+from diffuse_core.adapters.websocket_transport.gate import (
+    MAX_CONNECTIONS,
+    MAX_STRANGERS,
+    Gate,
+    Inbound,
+)
+from diffuse_core.adapters.websocket_transport.unfinished import Unfinished
 from diffuse_core.domain.channel import Handshake, HandshakeFailed
-from diffuse_core.domain.reachability import ip_of, neighbourhood
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,76 +48,8 @@ log = logging.getLogger(__name__)
 
 OPEN_S = 5.0
 """From the first byte to the proven identity."""
-PATIENCE_S = 1.0
-MAX_STRANGERS = 64
-MAX_CONNECTIONS = 512
 
 _GREETING = "This is a Diffuse node. Point diffuse at it with --bootstrap and this address.\n"
-
-
-class Gate:
-    """Counts connections, so that strangers can neither fill memory nor lock honest nodes out."""
-
-    def __init__(self, strangers: int, connections: int) -> None:
-        self._max_strangers = strangers
-        self._max_connections = connections
-        self.strangers: dict[Inbound, None] = {}
-        self.proven: set[Inbound] = set()
-
-    def enter(self, connection: Inbound) -> None:
-        """A connection was accepted by the kernel: keep it or drop it."""
-        full = len(self.strangers) + len(self.proven) >= self._max_connections
-        if full or (
-            len(self.strangers) >= self._max_strangers and not self._make_room(connection)
-        ):
-            connection.transport.abort()
-            return
-        self.strangers[connection] = None
-
-    def admit(self, connection: Inbound) -> None:
-        """Its other end is proven."""
-        if self.strangers.pop(connection, connection) is None:
-            self.proven.add(connection)
-
-    def leave(self, connection: Inbound) -> None:
-        """It is gone."""
-        self.strangers.pop(connection, None)
-        self.proven.discard(connection)
-
-    def _make_room(self, newcomer: Inbound) -> bool:
-        # An honest node is through in milliseconds. Those that just came keep their place, or a
-        # burst of honest ones would throw each other out for ever.
-        oldest = next(iter(self.strangers))
-        if oldest.loop.time() - oldest.opened_at < PATIENCE_S:
-            # Unless most come from one machine: then that one makes room for others.
-            crowd, size = Counter(one.origin for one in self.strangers).most_common(1)[0]
-            if crowd == newcomer.origin or size <= self._max_strangers // 2:
-                return False
-            oldest = next(one for one in self.strangers if one.origin == crowd)
-        self.leave(oldest)
-        oldest.transport.abort()
-        return True
-
-
-class Inbound(StrangerLimit, ServerConnection):
-    """An accepted connection that reports to the gate."""
-
-    def __init__(self, gate: Gate, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._gate = gate
-        self.opened_at = self.loop.time()
-        self.origin = ""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio when the TCP connection stands."""
-        super().connection_made(transport)
-        self.origin = _origin(transport.get_extra_info("peername"))
-        self._gate.enter(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio when it is gone."""
-        self._gate.leave(self)
-        super().connection_lost(exc)
 
 
 class WebSocketListener:
@@ -125,10 +61,12 @@ class WebSocketListener:
         accept: Callable[[Channel], Awaitable[None]],
         strangers: int = MAX_STRANGERS,
         connections: int = MAX_CONNECTIONS,
+        unfinished: Unfinished | None = None,
     ) -> None:
         self._credentials = credentials
         self._accept = accept
         self._gate = Gate(strangers, connections)
+        self._unfinished = unfinished or Unfinished()
         self._tasks: set[asyncio.Task[object]] = set()
         self._channels: set[WebSocketChannel] = set()
         self._server: Server | None = None
@@ -146,6 +84,7 @@ class WebSocketListener:
         Raises:
             UsageError: the port or the host cannot be bound.
         """
+        create = functools.partial(Inbound, self._gate, self._unfinished)
         try:
             self._server = await serve(
                 self._handle,
@@ -156,7 +95,7 @@ class WebSocketListener:
                 process_request=_answer_http,
                 server_header=None,
                 open_timeout=OPEN_S,
-                create_connection=functools.partial(Inbound, self._gate),  # type: ignore[arg-type]
+                create_connection=create,  # type: ignore[arg-type]
                 **OPTIONS,
             )
         except (OSError, UnicodeError, OverflowError) as error:
@@ -216,21 +155,16 @@ class WebSocketListener:
                 self._tell_why(connection, error.rcvd.code)
             connection.transport.abort()
             return None
-        self._gate.admit(connection)
+        if not self._gate.admit(connection, handshake.remote):
+            log.debug("no place for %s", format_address(connection.remote_address))
+            connection.transport.abort()
+            return None
         return WebSocketChannel(connection, handshake.session(), handshake.remote)
 
     def _tell_why(self, connection: Inbound, code: int) -> None:
         if code == CLOSE_CODES["key"]:
             address = format_address(connection.remote_address)
             log.info("refused %s: it has another network key", address)
-
-
-def _origin(sockaddr: tuple[str, int] | None) -> str:
-    """Who is behind a connection when it comes to limits; nobody when it is gone already."""
-    if sockaddr is None:
-        return ""
-    ip = ip_of(format_address(sockaddr))
-    return neighbourhood(ip) if ip else sockaddr[0]
 
 
 def _answer_http(connection: ServerConnection, request: Request) -> Response | None:

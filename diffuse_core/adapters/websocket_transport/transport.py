@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from typing import TYPE_CHECKING, cast
 
@@ -25,6 +26,7 @@ from diffuse_core.adapters.websocket_transport.connection import (
 from diffuse_core.adapters.websocket_transport.listener import WebSocketListener
 from diffuse_core.adapters.websocket_transport.securing import secure
 from diffuse_core.adapters.websocket_transport.sockets import open_socket, split_address
+from diffuse_core.adapters.websocket_transport.unfinished import Unfinished
 from diffuse_core.domain.channel import Credentials, Handshake, HandshakeFailed
 from diffuse_core.errors import Unreachable
 
@@ -53,6 +55,7 @@ class WebSocketTransport:
             ValueError: the network's name is empty or longer than 64 bytes.
         """
         self._credentials = Credentials(identity, network, secrets.token_bytes(32), key=key)
+        self._unfinished = Unfinished()
 
     async def dial(
         self,
@@ -64,7 +67,7 @@ class WebSocketTransport:
         handshake = Handshake(self._credentials, "dialler", secrets.token_bytes(32), expected)
         try:
             async with asyncio.timeout(timeout):
-                connection = await _connect(address)
+                connection = await _connect(address, self._unfinished)
                 await _prove(address, connection, handshake)
         except TimeoutError as error:
             raise Unreachable(
@@ -77,7 +80,7 @@ class WebSocketTransport:
         self, host: str, port: int, accept: Callable[[Channel], Awaitable[None]]
     ) -> WebSocketListener:
         """Accept channels on a port (see ports.Transport.listen)."""
-        listener = WebSocketListener(self._credentials, accept)
+        listener = WebSocketListener(self._credentials, accept, unfinished=self._unfinished)
         await listener.start(host, port)
         return listener
 
@@ -96,7 +99,7 @@ class WebSocketTransport:
         return await secure(carrier, handshake, timeout)
 
 
-async def _connect(address: str) -> _Outbound:
+async def _connect(address: str, unfinished: Unfinished) -> _Outbound:
     host, port = split_address(address)
     sock = await open_socket(host, port, address)
     authority = f"[{host}]" if ":" in host else host
@@ -109,7 +112,7 @@ async def _connect(address: str) -> _Outbound:
             subprotocols=[SUBPROTOCOL],
             user_agent_header=None,
             open_timeout=None,
-            create_connection=_Outbound,
+            create_connection=functools.partial(_Outbound, unfinished),  # type: ignore[arg-type]
             **OPTIONS,
         )
     except (WebSocketError, ValueError, OSError, EOFError) as error:

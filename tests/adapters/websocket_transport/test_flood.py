@@ -12,13 +12,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from diffuse_core.adapters.websocket_transport import gate as gate_module
 from diffuse_core.adapters.websocket_transport import listener as listener_module
 from diffuse_core.adapters.websocket_transport.connection import OPTIONS
-from diffuse_core.adapters.websocket_transport.listener import (
-    MAX_STRANGERS,
-    WebSocketListener,
-    _origin,
-)
+from diffuse_core.adapters.websocket_transport.gate import MAX_STRANGERS, is_local, origin_of
+from diffuse_core.adapters.websocket_transport.listener import WebSocketListener
 from diffuse_core.domain.channel import Credentials, Handshake
 from diffuse_core.errors import Unreachable
 from tests.adapters.websocket_transport.meeting import (
@@ -97,7 +95,23 @@ async def test_where_no_machine_has_most_places_those_that_just_came_keep_theirs
     ],
 )
 def test_whom_a_connection_counts_for(sockaddr: tuple | None, origin: str) -> None:
-    assert _origin(sockaddr) == origin
+    assert origin_of(sockaddr) == origin
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "local"),
+    [
+        (("127.0.0.1", 5), ("127.0.0.1", 9440), True),
+        (("::ffff:127.0.0.1", 5, 0, 0), ("::ffff:127.0.0.1", 9440, 0, 0), True),
+        (("::1", 5, 0, 0), ("::1", 9440, 0, 0), True),
+        (("192.168.1.5", 5), ("192.168.1.5", 9440), True),
+        (("192.168.1.6", 5), ("192.168.1.5", 9440), False),
+        (("fe80::1%eth0", 5, 0, 2), ("fe80::2%eth0", 9440, 0, 2), False),
+        (None, ("127.0.0.1", 9440), False),
+    ],
+)
+def test_what_counts_as_this_machine(there: tuple | None, here: tuple, local: bool) -> None:
+    assert is_local(there, here) is local
 
 
 async def half_open(listener: WebSocketListener) -> None:
@@ -117,7 +131,7 @@ async def half_open(listener: WebSocketListener) -> None:
 async def test_a_flood_of_handshakes_takes_bounded_room_and_honest_nodes_get_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener_module, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(gate_module, "PATIENCE_S", 0.1)
     most = 0
     async with listening() as listener:
         tracemalloc.start()

@@ -12,6 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from diffuse_core.adapters.websocket_transport import WebSocketTransport
+from diffuse_core.adapters.websocket_transport import gate as gate_module
 from diffuse_core.adapters.websocket_transport import listener as listener_module
 from diffuse_core.adapters.websocket_transport.listener import WebSocketListener
 from diffuse_core.domain.channel import Credentials
@@ -146,7 +147,7 @@ async def test_strangers_are_bounded_and_old_ones_make_room(
     with pytest.raises(Unreachable, match="busy"):
         await alice().dial(listener.address, None, TIMEOUT)
     assert len(listener._gate.strangers) == 2
-    monkeypatch.setattr(listener_module, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(gate_module, "PATIENCE_S", 0.0)
     channel = await alice().dial(listener.address, None, TIMEOUT)
     await channel.send(b"in")
     assert await channel.receive() == b"in"
@@ -161,8 +162,10 @@ async def test_strangers_are_bounded_and_old_ones_make_room(
 async def test_connections_are_bounded_and_given_back() -> None:
     listener = await small_listener(strangers=2, connections=2)
     channels = [await alice().dial(listener.address, None, TIMEOUT) for _ in range(2)]
-    with pytest.raises(Unreachable, match="busy"):
-        await alice().dial(listener.address, None, TIMEOUT)
+    late = await alice().dial(listener.address, None, TIMEOUT)
+    with pytest.raises(ChannelClosed, match="broke off"):
+        await late.receive()
+    assert len(listener._gate.proven) == 2
     await channels[0].close()
     await until(lambda: len(listener._gate.proven) < 2)
     channels.append(await alice().dial(listener.address, None, TIMEOUT))
