@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.domain.offers import GIVEN_UP_S, Offers
 from diffuse_core.domain.records import record_node
 from diffuse_core.domain.relay_messages import (
     CircuitOffered,
@@ -124,6 +125,7 @@ class Reservations:
         self._transport = transport
         self._candidates = candidates
         self._plan = ReservationPlan(rng)
+        self._offers = Offers()
         self._hangs_on: dict[NodeId, Link] = {}
         self._joins: dict[asyncio.Task[None], tuple[NodeId, float]] = {}
         self._told: tuple[str, ...] = ()
@@ -264,24 +266,27 @@ class Reservations:
         if self._hangs_on.get(link.remote) is not link or not self._plan.holds(link.remote, now):
             return
         task: asyncio.Task[None] | None = None
-        if self._has_room(link.remote, now):
+        if self._offers.may_join(link.remote, now) and self._has_room(link, now):
             task = self._spawn(self._join(link, offer), f"join {short_text(offer.source)}")
         if task is None:
-            await link.send(DeclineCircuit(offer.circuit))
+            if self._offers.may_decline(link.remote, now):
+                await link.send(DeclineCircuit(offer.circuit))
             return
         self._joins[task] = link.remote, now
         task.add_done_callback(lambda done: self._joins.pop(done, None))
 
-    def _has_room(self, sentinel: NodeId, now: float) -> bool:
+    def _has_room(self, link: Link, now: float) -> bool:
         relayed = sum(
-            link.relayed_through is not None and not link.dialled
+            one.relayed_through is not None and not one.dialled
             for links in self._links.linked().values()
-            for link in links
+            for one in links
         )
         if relayed + len(self._joins) >= MAX_RELAYED:
             return False
         mine = [
-            (task, since) for task, (through, since) in self._joins.items() if through == sentinel
+            (task, since)
+            for task, (through, since) in self._joins.items()
+            if through == link.remote
         ]
         if len(mine) < MAX_JOINS:
             return True
@@ -291,7 +296,8 @@ class Reservations:
             return False
         del self._joins[oldest]
         oldest.cancel()
-        return True
+        self._came_to(link, proven=False)
+        return self._plan.holds(link.remote, now)
 
     async def _join(self, link: Link, offer: CircuitOffered) -> None:
         way = RelayedAddress(link.remote, link.remote_address)
@@ -299,12 +305,26 @@ class Reservations:
             channel = await join(self._transport, way, offer.circuit, NodeId(offer.source), JOIN_S)
         except Unreachable as error:
             log.debug("a circuit did not come about: %s", error)
+            self._came_to(link, proven=False)
             with contextlib.suppress(ChannelClosed):
                 await link.send(DeclineCircuit(offer.circuit))
             return
+        self._came_to(link, proven=True)
         name = short_text(channel.remote)
         if self._carried.spawn(self._links.accept(channel), name) is None:
             await channel.close()
+
+    def _came_to(self, link: Link, *, proven: bool) -> None:
+        """A circuit came about or did not: that tells of its Sentinel, unless it is gone."""
+        now = self._clock.monotonic()
+        if self._hangs_on.get(link.remote) is not link or not self._plan.holds(link.remote, now):
+            return
+        if not self._offers.joined(link.remote, proven=proven):
+            name = short_text(link.remote)
+            log.info("sentinel %s offers circuits that lead nowhere: it is given up", name)
+            # The watch lets it know.
+            self._plan.refused(link.remote, now, GIVEN_UP_S)
+            self._changed()
 
 
 async def _release(link: Link) -> None:
