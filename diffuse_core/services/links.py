@@ -36,7 +36,9 @@ LAN_STAGGER_S = 0.05
 they are of use to who is on its LAN, and answer there in milliseconds."""
 CIRCUIT_STAGGER_S = 0.6
 """A circuit takes several round trips with the Sentinel; two at once help little and cost it."""
-MAX_LINKS = 512
+MAX_LINKS = 640
+"""That others opened, direct and relayed ones each. Above what the listening port lets in, which
+chooses who gives way: whom it sent off may not have left yet when the next one comes."""
 MAX_TURNED_AWAY = 1024
 """Nodes not on the allow list of which one remembers that this was told."""
 
@@ -159,13 +161,18 @@ class Links:
 
     async def accept(self, channel: Channel) -> None:
         """Serve an inbound channel until it ends."""
-        if sum(map(len, self._open.values())) >= MAX_LINKS:
+        if self._inbound(channel) >= MAX_LINKS:
             await channel.close()
             return
         if not self._is_allowed(channel.remote):
             await self._turn_away(channel)
             return
         await self._serve(Link(channel, self.traffic, dialled=False))
+
+    def _inbound(self, like: Channel) -> int:
+        direct = like.relayed_through is None
+        links = (link for mine in self._open.values() for link in mine if not link.dialled)
+        return sum((link.relayed_through is None) == direct for link in links)
 
     def _is_allowed(self, node: NodeId) -> bool:
         return self._allowed is None or node in self._allowed

@@ -174,6 +174,24 @@ async def test_links_beyond_the_limit_are_turned_away(
     assert two.links.find(one.id) is None
 
 
+async def test_links_of_its_own_and_relayed_ones_take_no_place_of_direct_ones(
+    pools: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pools
+    monkeypatch.setattr("diffuse_core.services.links.MAX_LINKS", 1)
+    await two.links.dial("mem:1")
+    relayed, _ = loopback(node(3))
+    relayed.relayed_through = node(4)
+    serving = asyncio.create_task(two.links.accept(relayed))
+    await until(lambda: node(3) in two.links.linked())
+    link, late = [await one.links.dial("mem:2") for _ in range(2)]
+    await until(lambda: late.closed)
+    await link.send(CloseSession(b"s" * 16))
+    await until(lambda: two.came)
+    await relayed.close()
+    await serving
+
+
 async def test_a_callback_can_be_taken_back(pools: tuple[Pool, Pool]) -> None:
     one, two = pools
     one.links.off_ended(one.ended.append)
