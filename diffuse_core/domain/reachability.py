@@ -2,7 +2,9 @@
 
 A sentinel dials at the address that it sees the node at, and nowhere else (`dial_back_address`).
 The node believes that it was reached only when the sentinel's channel really came in, so nobody
-can talk it into being reachable; and who was reached in the same part of the internet stays so
+can talk it into being reachable. Where it came in is its word alone, and from the same LAN it may
+come in and name anybody's address: a public one is believed when a second one came in there, when
+the user named the sentinel, or when it came in from outside itself. Who was reached there stays so
 whatever others say, so nobody can talk it out of it (`DialBacks`). What a single liar can do is to
 have a node hold a reservation that it does not need, or add one address that leads nowhere.
 
@@ -126,6 +128,8 @@ class _Answer:
     address: str
     family: int
     reach: int
+    outside: bool = False
+    """Whether the sentinel came in from a public address."""
 
 
 @dataclass(eq=False)
@@ -136,6 +140,8 @@ class _Asked:
     vain: int = 0
     """How often in a row it did not reach us, or said nothing."""
     answer: _Answer | None = None
+    named: bool = False
+    """By the user."""
 
     @property
     def pending(self) -> bool:
@@ -179,6 +185,7 @@ class DialBacks:
         for node in wanted:
             if node not in self._asked:
                 self._asked[node] = _Asked(now + FIRST_S * self._jitter())
+            self._asked[node].named = node in trusted
         if gone:
             self._decide()
         chosen = [
@@ -192,13 +199,31 @@ class DialBacks:
         return chosen
 
     def answered(
-        self, sentinel: NodeId, reached: bool, address: str, *, met: bool, now: float
+        self,
+        sentinel: NodeId,
+        reached: bool,
+        address: str,
+        *,
+        met: bool,
+        now: float,
+        came_from: str = "",
     ) -> None:
-        """A sentinel told whether it reached us, and where; `met` says that it really came in."""
+        """A sentinel told whether it reached us, and where.
+
+        Args:
+            sentinel: who told it.
+            reached: what it says.
+            address: where it says that it tried.
+            met: whether it really came in.
+            now: monotonic seconds.
+            came_from: IP:PORT that its channel came from; of no use when not known.
+        """
         asked = self._asked.get(sentinel)
         if asked is None or not asked.waiting:
             return
-        answer = self._understood(reached, address)
+        came = ip_of(came_from)
+        outside = came is not None and _reach(came) == _PUBLIC
+        answer = self._understood(reached, address, outside=outside)
         if answer is None or (reached and not met) or self._beside_the_point(answer):
             self.silent(sentinel, now)
             return
@@ -235,13 +260,13 @@ class DialBacks:
                 earliest = max(now, asked.asked_at + PAUSE_S * 2.0 ** min(asked.vain, 5))
             asked.due_at = min(asked.due_at, earliest + FIRST_S * self._jitter())
 
-    def _understood(self, reached: bool, address: str) -> _Answer | None:
+    def _understood(self, reached: bool, address: str, *, outside: bool) -> _Answer | None:
         ip = ip_of(address)
         reach = None if ip is None else _reach(ip)
         if ip is None or reach is None or address.rpartition(":")[2] != str(self._port):
             return None
         host = f"[{ip}]" if isinstance(ip, ipaddress.IPv6Address) else str(ip)
-        return _Answer(reached, f"{host}:{self._port}", ip.version, reach)
+        return _Answer(reached, f"{host}:{self._port}", ip.version, reach, outside)
 
     def _beside_the_point(self, answer: _Answer) -> bool:
         return not answer.reached and answer.reach == _LOOPBACK and self._elsewhere
@@ -250,12 +275,17 @@ class DialBacks:
         heard = [(node, asked.answer) for node, asked in self._asked.items() if asked.answer]
         if not heard:
             return
-        good = [answer for _, answer in heard if answer.reached]
+        sure = self._sure()
+        good = [
+            answer
+            for _, answer in heard
+            if answer.reached
+            and (answer.reach < _PUBLIC or answer.outside or answer.address in sure)
+        ]
         bad = [
             (node, answer.address)
             for node, answer in heard
-            if not answer.reached
-            and not any(one.family == answer.family and one.reach >= answer.reach for one in good)
+            if not answer.reached and not any(_overrules(one, answer, sure) for one in good)
         ]
         waiting = any(asked.pending for asked in self._asked.values())
         if len(bad) < 2 and waiting:
@@ -263,8 +293,28 @@ class DialBacks:
         if good or bad:
             self.verdict = Verdict(_best(good), tuple(bad))
 
+    def _sure(self) -> set[str]:
+        """The addresses at which two sentinels came in, or one that the user named."""
+        weight: dict[str, int] = {}
+        for asked in self._asked.values():
+            if asked.answer is not None and asked.answer.reached:
+                address = asked.answer.address
+                weight[address] = weight.get(address, 0) + (2 if asked.named else 1)
+        return {address for address, votes in weight.items() if votes > 1}
+
     def _jitter(self) -> float:
         return 0.75 + self._rng.random() / 2
+
+
+def _overrules(good: _Answer, bad: _Answer, sure: set[str]) -> bool:
+    """Whether that we were reached at one address settles that we were not at another.
+
+    For its own address it does. Another one is settled when all the world surely reaches us: the
+    way out over which that sentinel sees us need not be the one that others come in by.
+    """
+    if good.address == bad.address:
+        return True
+    return good.family == bad.family and good.reach == _PUBLIC and good.address in sure
 
 
 def _best(good: list[_Answer]) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class Reachability:
         self._dial_backs = DialBacks(0, (), rng)
         self._tasks = TaskOwner("reachability")
         self._answers: dict[NodeId, tuple[int, asyncio.Future[DialledBack]]] = {}
-        self._came_in: dict[NodeId, asyncio.Event] = {}
+        self._came_in: dict[NodeId, asyncio.Future[str]] = {}
         self._changed = asyncio.Event()
         self._hidden_since: float | None = None
         self._told: str | None = None
@@ -153,7 +153,8 @@ class Reachability:
         nonce = self._rng.getrandbits(32)
         answer: asyncio.Future[DialledBack] = asyncio.get_running_loop().create_future()
         self._answers[sentinel] = nonce, answer
-        came_in = self._came_in[sentinel] = asyncio.Event()
+        came_in: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._came_in[sentinel] = came_in
         told: DialledBack | None = None
         try:
             async with asyncio.timeout(ASK_S):
@@ -163,7 +164,7 @@ class Reachability:
                 told = await answer
             if told.reached:
                 async with asyncio.timeout(MET_S):
-                    await came_in.wait()
+                    await came_in
         except (TimeoutError, Unreachable) as error:
             log.debug("asked %s in vain to dial us back: %s", short_text(sentinel), error)
         finally:
@@ -172,8 +173,15 @@ class Reachability:
             if told is None:
                 self._dial_backs.silent(sentinel, now)
             else:
-                met = came_in.is_set()
-                self._dial_backs.answered(sentinel, told.reached, told.address, met=met, now=now)
+                met = came_in.done() and not came_in.cancelled()
+                self._dial_backs.answered(
+                    sentinel,
+                    told.reached,
+                    told.address,
+                    met=met,
+                    now=now,
+                    came_from=came_in.result() if met else "",
+                )
             self._changed.set()
 
     async def _on_dialled_back(self, link: Link, message: DialledBack, _body: memoryview) -> None:
@@ -183,8 +191,9 @@ class Reachability:
 
     def _on_met(self, link: Link) -> None:
         came_in = self._came_in.get(link.remote)
-        if came_in is not None and not link.dialled and link.relayed_through is None:
-            came_in.set()
+        if came_in is None or came_in.done() or link.dialled or link.relayed_through is not None:
+            return
+        came_in.set_result(link.remote_address)
 
     def _on_ended(self, link: Link) -> None:
         asked = self._dial_backs.asked()
