@@ -3,12 +3,18 @@
 A node reserves, over a link that it keeps open; others then ask for a circuit to it, by its id.
 The Sentinel offers that to the node, which joins or does not. Ids of circuits are chance, and come
 from outside. The book only says what may be; what copies the bytes is services.relay.
+
+Ids cost nothing, and addresses do. So when room is short, it is shared by origin: by where the
+channels come from, as domain.reachability.neighbourhood tells it. The nodes of one origin are a
+crowd.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +22,15 @@ import msgspec
 from diffuse_core.domain.allowances import Allowances
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.relay_messages import RelayProblem
+
+LARGE = 0.25
+"""A crowd is large when it has more than this share of a limit, and more than one node's."""
+HANDSHAKE_FRAMES = 4
+"""Two nodes that only shook hands sent no more."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,8 @@ class RelayLimits:
     join_s: float = 5.0
     idle_s: float = 300.0
     """Without a byte. A link through a relay that is needed again is dialled again."""
+    quiet_s: float = 30.0
+    """The same when room is short, within one crowd. A stage may take as long for a prompt."""
     stalled_s: float = 15.0
     """How long one end may not read while the other one sends."""
     node_bytes_per_s: float = 16.0 * 2**20
@@ -73,8 +88,16 @@ class Granted:
     displaced: NodeId | None = None
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A new circuit; `displaced` is out of the book, and is to end now."""
+
+    displaced: bytes | None = None
+
+
 @dataclass
 class _Reservation:
+    origin: str
     serving: bool
     until: float
     linked: bool = True
@@ -82,17 +105,44 @@ class _Reservation:
 
 @dataclass
 class _Circuit:
+    origin: str
     source: NodeId
     target: NodeId
+    opened: float
+    moved: float
     until: float
+    frames: int = 0
     joined: bool = False
     ending: bool = False
+
+
+def crowd_to_yield(origins: Iterable[str], origin: str, limit: int) -> str | None:
+    """The crowd in which one is to give way to a newcomer, now that `limit` is reached.
+
+    That is the largest one when it is large and the newcomer's stays smaller; otherwise the
+    newcomer's own. So any origin gets in, up to `LARGE`, whatever one hostile origin holds, and
+    two crowds never take turns in displacing each other. Against somebody with many origins this
+    is no help.
+
+    Args:
+        origins: of each that is there now.
+        origin: of the newcomer.
+        limit: how many there may be; a crowd is large by this.
+
+    Returns:
+        An origin; None when no crowd is large.
+    """
+    crowds = Counter(origins)
+    largest, size = max(crowds.items(), key=itemgetter(1), default=("", 0))
+    if size <= max(1, limit * LARGE):
+        return None
+    return largest if crowds[origin] + 1 < size else origin
 
 
 class RelayBook:
     """Reservations and circuits. Times are monotonic seconds.
 
-    A circuit counts from `open` to `closed`, also while it is ending.
+    A circuit counts from `open` to `closed`, also while it is ending, unless it was displaced.
     """
 
     def __init__(self, limits: RelayLimits) -> None:
@@ -107,29 +157,44 @@ class RelayBook:
 
     # --- reservations -----------------------------------------------------------------
 
-    def reserve(self, node: NodeId, now: float, *, serving: bool) -> Granted | RelayProblem:
+    def reserve(
+        self, node: NodeId, origin: str, now: float, *, serving: bool
+    ) -> Granted | RelayProblem:
         """Make or renew the reservation of `node`, or say why not.
 
-        When all are taken, a node that serves takes the place of the last one to come that does
-        not: who was there before a flood of made-up nodes is not thrown out by it.
+        When all are taken, the largest crowd makes room for smaller ones, and a node that serves
+        takes the place of one that does not, unless it is of a large crowd and that one is not.
+        The last to come goes first: who was there before a flood of made-up nodes is not thrown
+        out by it.
         """
         displaced: NodeId | None = None
         known = self._reservations.get(node)
         until = now + self._limits.reserved_s
         if known is not None:
-            known.serving, known.until, known.linked = serving, until, True
+            known.origin, known.serving = origin, serving
+            known.until, known.linked = until, True
             return Granted(self._limits.reserved_s)
         if len(self._reservations) >= self._limits.reservations:
-            displaced = self._least() if serving else None
+            displaced = self._least(origin, serving)
             if displaced is None:
                 return "busy"
             del self._reservations[displaced]
-        self._reservations[node] = _Reservation(serving, until)
+        self._reservations[node] = _Reservation(origin, serving, until)
         return Granted(self._limits.reserved_s, displaced)
 
-    def _least(self) -> NodeId | None:
-        found = (node for node, kept in reversed(self._reservations.items()) if not kept.serving)
-        return next(found, None)
+    def _least(self, origin: str, serving: bool) -> NodeId | None:
+        """Whose reservation ends for a node of `origin`."""
+        there = self._reservations
+        crowd = crowd_to_yield(
+            (kept.origin for kept in there.values()), origin, self._limits.reservations
+        )
+        last_first = [node for node in reversed(there) if crowd in (None, there[node].origin)]
+        # What nodes say of serving is their own word, so it saves nobody from making room.
+        last_first.sort(key=lambda node: there[node].serving)
+        found = next(iter(last_first), None)
+        if found is None or crowd not in (None, origin):
+            return found
+        return found if serving and not there[found].serving else None
 
     def release(self, node: NodeId) -> None:
         """`node` wants no further circuits; those it has go on."""
@@ -145,11 +210,19 @@ class RelayBook:
     # --- circuits ---------------------------------------------------------------------
 
     def open(
-        self, circuit: bytes, source: NodeId, target: NodeId, now: float, *, serving: bool
-    ) -> RelayProblem | None:
+        self,
+        circuit: bytes,
+        source: NodeId,
+        target: NodeId,
+        now: float,
+        *,
+        origin: str,
+        serving: bool,
+    ) -> Opened | RelayProblem:
         """Enter a new circuit, to be offered to `target` now; or say why there is none.
 
-        `serving` says whether `source` serves.
+        `origin` and `serving` are those of `source`. Where there is no room, one of a crowd that
+        has more gives way, or one of the same crowd that was quiet for a while.
         """
         # First of all, lest it be free to ask for all nodes there are who is here.
         if not self._opens.spend(source, 1.0, now):
@@ -159,19 +232,55 @@ class RelayBook:
             return "unknown"
         limits = self._limits
         mine = sum(one.source == source for one in self._circuits.values())
-        there = [one for one in self._circuits.values() if one.target == target]
-        offers = sum(not one.joined for one in there)
-        if (
-            mine >= limits.circuits_per_source
-            or len(there) >= limits.circuits_per_target
-            or offers >= limits.offers_per_target
-        ):
+        if mine >= limits.circuits_per_source:
             return "limit"
+        displaced: bytes | None = None
+        full = self._full(target, serving)
+        if full is not None:
+            problem, among, limit = full
+            displaced = self._gives_way(among, origin, limit, now)
+            if displaced is None:
+                return problem
+            del self._circuits[displaced]
+        until = now + limits.join_s
+        self._circuits[circuit] = _Circuit(origin, source, target, now, now, until)
+        return Opened(displaced)
+
+    def _full(
+        self, target: NodeId, serving: bool
+    ) -> tuple[RelayProblem, Mapping[bytes, _Circuit], int] | None:
+        """The narrowest limit that is reached, and the circuits that count for it.
+
+        One that makes room there makes it everywhere.
+        """
+        limits = self._limits
+        there = {name: one for name, one in self._circuits.items() if one.target == target}
+        offers = {name: one for name, one in there.items() if not one.joined}
         kept = 0 if serving else math.ceil(limits.circuits * limits.kept_for_serving)
+        if len(offers) >= limits.offers_per_target:
+            return "limit", offers, limits.offers_per_target
+        if len(there) >= limits.circuits_per_target:
+            return "limit", there, limits.circuits_per_target
         if len(self._circuits) >= limits.circuits - kept:
-            return "busy"
-        self._circuits[circuit] = _Circuit(source, target, now + limits.join_s)
+            return "busy", self._circuits, limits.circuits - kept
         return None
+
+    def _gives_way(
+        self, among: Mapping[bytes, _Circuit], origin: str, limit: int, now: float
+    ) -> bytes | None:
+        """The idlest circuit that may end for a new one from `origin`."""
+        crowd = crowd_to_yield((one.origin for one in among.values()), origin, limit)
+        quiet = now - self._limits.quiet_s
+
+        def may_end(one: _Circuit) -> bool:
+            if one.frames <= HANDSHAKE_FRAMES and one.opened <= quiet:
+                return True
+            return one.origin == crowd and (crowd != origin or one.moved <= quiet)
+
+        able = [name for name, one in among.items() if may_end(one)]
+        return min(
+            able, key=lambda name: (among[name].origin != crowd, among[name].moved), default=None
+        )
 
     def join(self, circuit: bytes, node: NodeId, now: float) -> bool:
         """Whether `node` may be the other half: it was offered to it, just now, and only once."""
@@ -179,6 +288,7 @@ class RelayBook:
         if known is None or now >= known.until:
             return False
         known.joined = True
+        known.moved = now
         known.until = now + self._limits.idle_s
         return True
 
@@ -197,12 +307,15 @@ class RelayBook:
         return known
 
     def moved(self, circuit: bytes, now: float) -> None:
-        """Bytes passed through a circuit that was joined."""
-        self._circuits[circuit].until = now + self._limits.idle_s
+        """A frame passed through a circuit that was joined."""
+        known = self._circuits.get(circuit)
+        if known is not None:
+            known.frames += 1
+            known.moved, known.until = now, now + self._limits.idle_s
 
     def closed(self, circuit: bytes) -> None:
         """It ended, and nothing of it is left."""
-        del self._circuits[circuit]
+        self._circuits.pop(circuit, None)
 
     # --- time -------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.codec import encode
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.relay import Granted, RelayBook, RelayLimits
+from diffuse_core.domain.reachability import ip_of, neighbourhood
+from diffuse_core.domain.relay import Granted, Opened, RelayBook, RelayLimits
 from diffuse_core.domain.relay_messages import (
     CircuitOffered,
     CircuitReady,
@@ -126,7 +127,8 @@ class RelayService:
             await link.send(RelayRefused("limit", "reserve over a direct link"))
             return
         now = self._clock.monotonic()
-        granted = self._book.reserve(link.remote, now, serving=self._serves(link.remote))
+        serving = self._serves(link.remote)
+        granted = self._book.reserve(link.remote, _origin(link), now, serving=serving)
         if not isinstance(granted, Granted):
             await link.send(_refusal(granted))
             return
@@ -211,9 +213,13 @@ class RelayService:
         """Carry a circuit from its opening to its end; a problem if it never came about."""
         name, source = self._rng.randbytes(16), channel.remote
         now = self._clock.monotonic()
-        problem = self._book.open(name, source, target, now, serving=self._serves(source))
-        if problem is not None:
-            return problem
+        opened = self._book.open(
+            name, source, target, now, origin=_origin(channel), serving=self._serves(source)
+        )
+        if not isinstance(opened, Opened):
+            return opened
+        if opened.displaced is not None:
+            self._circuits[opened.displaced].end()
         circuit = self._circuits[name] = _Circuit()
         self._wake.set()
         first = asyncio.create_task(channel.receive(), name="relay first")
@@ -292,6 +298,11 @@ async def _meet(circuit: _Circuit, first: asyncio.Task[bytes]) -> Channel | None
             waiting.discard(first)
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     return None
+
+
+def _origin(of: Link | Channel) -> str:
+    ip = ip_of(of.remote_address)
+    return neighbourhood(ip) if ip else of.remote_address
 
 
 def _refusal(problem: RelayProblem) -> RelayRefused:

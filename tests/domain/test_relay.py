@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import count
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.relay import Granted, RelayBook, RelayFigures, RelayLimits
+from diffuse_core.domain.relay import Granted, Opened, RelayBook, RelayFigures, RelayLimits
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.relay_messages import RelayProblem
 
 SMALL = RelayLimits(
     reservations=3,
@@ -31,6 +35,11 @@ def node(number: int) -> NodeId:
     return NodeId(bytes([number]) * 32)
 
 
+def place(one: NodeId) -> str:
+    """Where it comes from: each from somewhere else."""
+    return f"192.0.2.{one[0]}"
+
+
 def name(number: int) -> bytes:
     return number.to_bytes(16)
 
@@ -41,12 +50,24 @@ A, B, C, D, E = map(node, range(1, 6))
 def book(limits: RelayLimits = SMALL, *, reserved: tuple[NodeId, ...] = ()) -> RelayBook:
     made = RelayBook(limits)
     for one in reserved:
-        assert made.reserve(one, 0.0, serving=False) == Granted(limits.reserved_s)
+        assert made.reserve(one, place(one), 0.0, serving=False) == Granted(limits.reserved_s)
     return made
 
 
+def ask(
+    made: RelayBook,
+    number: int,
+    source: NodeId,
+    target: NodeId,
+    now: float = 0.0,
+    *,
+    serving: bool = True,
+) -> Opened | RelayProblem:
+    return made.open(name(number), source, target, now, origin=place(source), serving=serving)
+
+
 def opened(made: RelayBook, number: int, source: NodeId, target: NodeId) -> bytes:
-    assert made.open(name(number), source, target, 0.0, serving=True) is None
+    assert ask(made, number, source, target) == Opened()
     return name(number)
 
 
@@ -65,31 +86,31 @@ def test_an_empty_book_waits_for_nothing() -> None:
 
 def test_a_reservation_is_renewed_and_runs_out() -> None:
     made = book(reserved=(A,))
-    assert made.reserve(A, 20.0, serving=False) == Granted(30)
+    assert made.reserve(A, place(A), 20.0, serving=False) == Granted(30)
     assert made.next_deadline() == 50.0
     made.tick(49.9)
     assert made.figures(0).reservations == 1
     made.tick(50.0)
     assert made.figures(0).reservations == 0
-    assert made.open(name(1), B, A, 51.0, serving=True) == "unknown"
+    assert ask(made, 1, B, A, 51.0) == "unknown"
 
 
 def test_nothing_is_opened_at_the_very_end_of_a_reservation() -> None:
     made = book(reserved=(A,))
-    assert made.open(name(1), B, A, 30.0, serving=True) == "unknown"
+    assert ask(made, 1, B, A, 30.0) == "unknown"
 
 
 def test_a_node_that_serves_takes_the_place_of_the_last_that_does_not() -> None:
     made = book()
     for one, serves in ((A, False), (B, False), (C, True)):
-        made.reserve(one, 0.0, serving=serves)
-    assert made.reserve(D, 1.0, serving=False) == "busy"
-    assert made.reserve(D, 1.0, serving=True) == Granted(30, displaced=B)
-    assert made.open(name(1), E, B, 1.0, serving=True) == "unknown"
-    assert made.reserve(B, 1.0, serving=True) == Granted(30, displaced=A)
-    assert made.reserve(E, 1.0, serving=True) == "busy"
-    assert made.reserve(C, 2.0, serving=False) == Granted(30)
-    assert made.reserve(E, 2.0, serving=True) == Granted(30, displaced=C)
+        made.reserve(one, place(one), 0.0, serving=serves)
+    assert made.reserve(D, place(D), 1.0, serving=False) == "busy"
+    assert made.reserve(D, place(D), 1.0, serving=True) == Granted(30, displaced=B)
+    assert ask(made, 1, E, B, 1.0) == "unknown"
+    assert made.reserve(B, place(B), 1.0, serving=True) == Granted(30, displaced=A)
+    assert made.reserve(E, place(E), 1.0, serving=True) == "busy"
+    assert made.reserve(C, place(C), 2.0, serving=False) == Granted(30)
+    assert made.reserve(E, place(E), 2.0, serving=True) == Granted(30, displaced=C)
 
 
 def test_a_release_leaves_circuits_alone() -> None:
@@ -97,7 +118,7 @@ def test_a_release_leaves_circuits_alone() -> None:
     joined(made, 1, B, A)
     made.release(A)
     made.release(A)
-    assert made.open(name(2), C, A, 0.0, serving=True) == "unknown"
+    assert ask(made, 2, C, A) == "unknown"
     assert made.tick(19.9) == ()
 
 
@@ -107,8 +128,8 @@ def test_a_lost_link_ends_circuits_unless_the_node_comes_back() -> None:
     other = joined(made, 2, C, B)
     for one in (A, B, D):
         made.link_ended(one, 10.0)
-    assert made.open(name(3), C, A, 10.0, serving=True) == "unknown"
-    assert made.reserve(B, 12.0, serving=False) == Granted(30)
+    assert ask(made, 3, C, A, 10.0) == "unknown"
+    assert made.reserve(B, place(B), 12.0, serving=False) == Granted(30)
     assert made.next_deadline() == 14.0
     assert made.tick(14.0) == (circuit,)
     assert made.tick(15.0) == ()
@@ -127,7 +148,7 @@ def test_a_link_that_ends_late_lengthens_nothing() -> None:
 
 @pytest.mark.parametrize("target", [A, D])
 def test_there_is_no_circuit_to_oneself_nor_to_who_did_not_reserve(target: NodeId) -> None:
-    assert book(reserved=(A,)).open(name(1), A, target, 0.0, serving=True) == "unknown"
+    assert ask(book(reserved=(A,)), 1, A, target) == "unknown"
 
 
 def test_an_offer_is_taken_once_in_time_by_whom_it_was_made_to() -> None:
@@ -160,7 +181,7 @@ def test_an_idle_circuit_ends_and_a_busy_one_does_not() -> None:
     assert made.next_deadline() == 20.0
     assert made.tick(20.0) == (idle,)
     assert made.next_deadline() == 30.0
-    made.reserve(A, 29.0, serving=False)
+    made.reserve(A, place(A), 29.0, serving=False)
     assert made.tick(35.0) == (busy,)
 
 
@@ -168,14 +189,14 @@ def test_a_node_has_so_many_circuits_and_offers() -> None:
     made = book(reserved=(A, B, C))
     opened(made, 1, D, A)
     opened(made, 2, E, A)
-    assert made.open(name(3), D, A, 0.0, serving=True) == "limit"
+    assert ask(made, 3, D, A) == "limit"
     made.join(name(1), A, 0.0)
     made.join(name(2), A, 0.0)
     joined(made, 3, D, A)
     joined(made, 4, C, A)
-    assert made.open(name(5), B, A, 0.0, serving=True) == "limit"
+    assert ask(made, 5, C, A) == "limit"
     opened(made, 5, D, B)
-    assert made.open(name(6), D, C, 0.0, serving=True) == "limit"
+    assert ask(made, 6, D, C) == "limit"
     made.closed(name(5))
     opened(made, 6, D, C)
 
@@ -183,21 +204,21 @@ def test_a_node_has_so_many_circuits_and_offers() -> None:
 def test_the_last_circuits_are_kept_for_nodes_that_serve() -> None:
     made = book(RelayLimits(circuits=8, offers_per_target=9), reserved=(A,))
     for number in range(6):
-        assert made.open(name(number), node(20 + number), A, 0.0, serving=False) is None
-    assert made.open(name(6), D, A, 0.0, serving=False) == "busy"
+        assert ask(made, number, node(20 + number), A, serving=False) == Opened()
+    assert ask(made, 6, D, A, serving=False) == "busy"
     for number in (6, 7):
         opened(made, number, D, A)
-    assert made.open(name(8), E, A, 0.0, serving=True) == "busy"
+    assert ask(made, 8, E, A) == "busy"
     made.closed(name(0))
     opened(made, 8, E, A)
 
 
 def test_nodes_ask_so_often_and_not_for_everybody() -> None:
     made = book(RelayLimits(opens=2.0, opens_per_s=1.0), reserved=(A,))
-    asks = [made.open(name(n), B, node(50 + n), 0.0, serving=True) for n in range(3)]
+    asks = [ask(made, n, B, node(50 + n)) for n in range(3)]
     assert asks == ["unknown", "unknown", "limit"]
-    assert made.open(name(4), C, A, 0.0, serving=True) is None
-    assert made.open(name(5), B, A, 1.0, serving=True) is None
+    assert ask(made, 4, C, A) == Opened()
+    assert ask(made, 5, B, A, 1.0) == Opened()
 
 
 def test_the_defaults_leave_a_quarter_of_a_port_to_others() -> None:
@@ -207,6 +228,11 @@ def test_the_defaults_leave_a_quarter_of_a_port_to_others() -> None:
 
 
 nodes = st.sampled_from([A, B, C, D, E])
+
+
+def crowd(one: NodeId) -> str:
+    """Three come from one place and two from another."""
+    return "here" if one in (A, B, C) else "there"
 
 
 class AnyBook(RuleBasedStateMachine):
@@ -225,9 +251,9 @@ class AnyBook(RuleBasedStateMachine):
 
     @rule(one=nodes, serving=st.booleans())
     def reserve(self, one: NodeId, serving: bool) -> None:
-        answer = self.book.reserve(one, self.now, serving=serving)
+        answer = self.book.reserve(one, crowd(one), self.now, serving=serving)
         if isinstance(answer, Granted):
-            assert answer.displaced is None or serving
+            assert answer.displaced is None or serving or crowd(one) != crowd(answer.displaced)
             self.reserved.discard(answer.displaced or b"")
             self.reserved.add(one)
         else:
@@ -245,9 +271,15 @@ class AnyBook(RuleBasedStateMachine):
     @rule(source=nodes, to=nodes, serving=st.booleans())
     def open(self, source: NodeId, to: NodeId, serving: bool) -> None:
         circuit = name(next(self.names))
-        if self.book.open(circuit, source, to, self.now, serving=serving) is None:
+        answer = self.book.open(
+            circuit, source, to, self.now, origin=crowd(source), serving=serving
+        )
+        if isinstance(answer, Opened):
+            if answer.displaced is not None:
+                self.close(answer.displaced)
+            else:
+                assert serving or len(self.parts) < 6
             assert to in self.reserved
-            assert serving or len(self.parts) < 6
             self.parts[circuit] = (source, to)
             self.offered[circuit] = self.now
 
@@ -283,8 +315,10 @@ class AnyBook(RuleBasedStateMachine):
 
     @precondition(lambda self: self.parts)
     @rule(data=st.data())
-    def close(self, data: st.DataObject) -> None:
-        circuit = data.draw(st.sampled_from(sorted(self.parts)))
+    def end(self, data: st.DataObject) -> None:
+        self.close(data.draw(st.sampled_from(sorted(self.parts))))
+
+    def close(self, circuit: bytes) -> None:
         self.book.closed(circuit)
         for table in (self.parts, self.offered, self.moved):
             table.pop(circuit, None)

@@ -6,7 +6,7 @@ import math
 from enum import IntEnum
 
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.relay import Granted, RelayBook, RelayLimits
+from diffuse_core.domain.relay import Granted, Opened, RelayBook, RelayLimits
 from tests.fuzz.script import script, steps
 
 SCRIPT = True
@@ -43,6 +43,11 @@ _NODES = tuple(NodeId(bytes([number]) * 32) for number in range(1, 9))
 _NAMES = tuple(bytes([number]) * 16 for number in range(12))
 
 
+def _origin(node: NodeId) -> str:
+    """Half of the nodes come from one place, the others each from somewhere else."""
+    return str(min(_NODES.index(node), 4))
+
+
 class _Desk:
     """The book, and what a relay that heeds its rules knows beside it."""
 
@@ -59,7 +64,7 @@ class _Desk:
         name = _NAMES[second % len(_NAMES)]
         match kind:
             case Step.RESERVE:
-                granted = self.book.reserve(node, self.now, serving=bool(first & 1))
+                granted = self.book.reserve(node, _origin(node), self.now, serving=bool(first & 1))
                 assert granted == "busy" or isinstance(granted, Granted)
             case Step.RELEASE:
                 self.book.release(node)
@@ -90,10 +95,14 @@ class _Desk:
         if name in self.there:
             return
         target = _NODES[which // 2 % len(_NODES)]
-        problem = self.book.open(name, source, target, self.now, serving=bool(which & 1))
-        assert problem in (None, "unknown", "busy", "limit")
-        if problem is None:
+        answer = self.book.open(
+            name, source, target, self.now, origin=_origin(source), serving=bool(which & 1)
+        )
+        assert isinstance(answer, Opened) or answer in ("unknown", "busy", "limit")
+        if isinstance(answer, Opened):
             assert source != target
+            if answer.displaced is not None:
+                self.close(answer.displaced)
             self.there[name] = False
 
     def close(self, name: bytes) -> None:
