@@ -7,6 +7,8 @@ than the other end reads, or than the pace allows, is held up by its own connect
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from diffuse_core.domain.allowances import Allowance
@@ -30,28 +32,57 @@ MAX_PACED = 1024
 
 
 class Turns:
-    """A token bucket of bytes, handed out in the order in which they were asked for."""
+    """A token bucket of bytes, shared evenly among the nodes that wait for it.
+
+    Self-clocked fair queueing (Golestani, 1994): a piece is due when its node has had as much as
+    the others had meanwhile. So a node gets the same with one circuit and with many, its own
+    pieces pass in order, and a short one of a node that was quiet passes before long ones.
+    """
 
     def __init__(self, per_s: float, clock: Clock) -> None:
         self._allowance = Allowance(max(MAX_PIECE_BYTES, per_s * BURST_S), per_s)
         self._clock = clock
-        # Locks of asyncio let in whoever came first.
-        self._order = asyncio.Lock()
+        self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
+        """A heap: when it is due, its number, its size, who waits."""
+        self._due: dict[NodeId, int] = {}
+        """When the last piece of a node is due, in bytes as `_passed`."""
+        self._passed = 0
+        self._count = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def take(self, amount: int) -> None:
-        """Return when `amount` (at most MAX_PIECE_BYTES) may pass, and all before it may."""
-        async with self._order:
-            now = self._clock.monotonic()
-            while not self._allowance.spend(amount, now):
-                await asyncio.sleep(self._allowance.ready_at(amount, now) - now)
-                now = self._clock.monotonic()
+    async def take(self, node: NodeId, amount: int) -> None:
+        """Return when `amount` (at most MAX_PIECE_BYTES) may pass, on the account of `node`."""
+        due = max(self._passed, self._due.pop(node, 0)) + amount
+        self._due[node] = due
+        forget_oldest(self._due, MAX_PACED)
+        turn = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (due, next(self._count), amount, turn))
+        self._serve()
+        await turn
+
+    def _serve(self) -> None:
+        """Let pass what may, and come back when the next one may."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock.monotonic()
+        while self._waiting:
+            due, _, amount, turn = self._waiting[0]
+            if not turn.done():
+                if not self._allowance.spend(amount, now):
+                    wait = self._allowance.ready_at(amount, now) - now
+                    self._timer = asyncio.get_running_loop().call_later(wait, self._serve)
+                    return
+                turn.set_result(None)
+                self._passed = due
+            heapq.heappop(self._waiting)
 
 
 class Pace:
     """How fast bytes may pass: of each node, and of all together.
 
-    A circuit waits with one frame at a time. So at any of these buckets all that wait have their
-    turn before one of them has its second.
+    Frames of a circuit count, both ways, for the node that opened it: what a Host answers to many
+    is not held up as if it were one's alone.
     """
 
     def __init__(self, limits: RelayLimits, clock: Clock) -> None:
@@ -61,13 +92,13 @@ class Pace:
         self._nodes: dict[NodeId, Turns] = {}
 
     def toll(self, one: NodeId, other: NodeId) -> Toll:
-        """What frames between these two nodes wait for."""
+        """What frames of a circuit that `one` opened to `other` wait for."""
         turns = (self._of(one), self._of(other), self._all)
         forget_oldest(self._nodes, MAX_PACED)
 
         async def pay(amount: int) -> None:
             for one_of in turns:
-                await one_of.take(amount)
+                await one_of.take(one, amount)
 
         return pay
 

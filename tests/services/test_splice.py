@@ -91,7 +91,7 @@ async def test_turns_come_in_the_order_they_were_asked_for() -> None:
     order: list[int] = []
 
     async def take(who: int, amount: int) -> None:
-        await turns.take(amount)
+        await turns.take(node(1), amount)
         order.append(who)
 
     # A small one that would fit does not pass a large one that has to wait.
@@ -99,12 +99,54 @@ async def test_turns_come_in_the_order_they_were_asked_for() -> None:
     assert order == list(range(8))
 
 
+async def test_a_node_with_many_circuits_gets_no_more_than_one_with_one() -> None:
+    turns = Turns(8e6, SystemClock())
+    passed: Counter[int] = Counter()
+
+    async def circuit(who: int, amount: int) -> None:
+        while passed[3] < 10 * MAX_PIECE_BYTES:
+            await turns.take(node(who), amount)
+            passed[who] += 0 if passed[3] >= 10 * MAX_PIECE_BYTES else amount
+
+    # What was saved is gone before they come.
+    for _ in range(int(8e6 * BURST_S / MAX_PIECE_BYTES)):
+        await turns.take(node(4), MAX_PIECE_BYTES)
+    many = (circuit(1, MAX_PIECE_BYTES) for _ in range(15))
+    async with asyncio.timeout(10):
+        await asyncio.gather(*many, circuit(2, 20_000), circuit(3, MAX_PIECE_BYTES))
+    # Neither does the size of the pieces matter.
+    assert passed[1] <= passed[3] + 2 * MAX_PIECE_BYTES
+    assert passed[2] >= passed[3] - 2 * MAX_PIECE_BYTES
+
+
+async def test_a_short_piece_of_a_quiet_node_passes_before_long_ones() -> None:
+    turns = Turns(2e6, SystemClock())
+    order: list[int] = []
+
+    async def take(who: int, amount: int) -> None:
+        await turns.take(node(who), amount)
+        order.append(who)
+
+    # The first ones use up what was saved.
+    pieces = [(1, MAX_PIECE_BYTES)] * 9 + [(2, MAX_PIECE_BYTES), (3, 100)]
+    await asyncio.gather(*(take(*piece) for piece in pieces))
+    assert order == [1] * 7 + [3, 1, 2, 1]
+
+
+async def test_what_is_remembered_of_nodes_is_bounded() -> None:
+    turns = Turns(FAST, SystemClock())
+    for number in range(MAX_PACED + 50):
+        await turns.take(number.to_bytes(32), 1)
+    assert len(turns._due) == MAX_PACED
+    assert not turns._waiting
+
+
 async def test_no_more_passes_than_the_pace_and_a_burst() -> None:
     clock = SystemClock()
     turns = Turns(4e6, clock)
     started, taken = clock.monotonic(), 0
     while clock.monotonic() - started < 0.3:
-        await turns.take(MAX_PIECE_BYTES)
+        await turns.take(node(1), MAX_PIECE_BYTES)
         taken += MAX_PIECE_BYTES
     elapsed = clock.monotonic() - started
     assert taken <= 4e6 * (BURST_S + elapsed) + 1
@@ -112,14 +154,14 @@ async def test_no_more_passes_than_the_pace_and_a_burst() -> None:
 
 
 async def test_the_slowest_pace_lets_a_whole_piece_pass() -> None:
-    await Turns(1.0, SystemClock()).take(MAX_PIECE_BYTES)
+    await Turns(1.0, SystemClock()).take(node(1), MAX_PIECE_BYTES)
 
 
 async def test_a_wait_that_is_given_up_holds_up_nobody() -> None:
     turns = Turns(1e6, SystemClock())
-    await turns.take(250_000)
-    given_up = asyncio.create_task(turns.take(250_000))
-    after = asyncio.create_task(turns.take(1))
+    await turns.take(node(1), 250_000)
+    given_up = asyncio.create_task(turns.take(node(1), 250_000))
+    after = asyncio.create_task(turns.take(node(1), 1))
     await asyncio.sleep(0)
     given_up.cancel()
     async with asyncio.timeout(1):
