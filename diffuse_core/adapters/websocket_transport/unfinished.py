@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,8 +14,18 @@ MAX_UNFINISHED_BYTES = 256 * 2**20
 """Of all connections of a node together."""
 GRACE_S = 20.0
 MIN_BYTES_PER_S = 64 * 2**10
-"""What a message must bring on the average once it takes longer than GRACE_S."""
+"""What a message that takes longer than GRACE_S must bring on the average of each such time."""
 LOOK_S = 2.0
+
+
+@dataclass(slots=True)
+class _Message:
+    """Bytes held and since when; and when it was last seen to get on, and at how many."""
+
+    size: int
+    begun: float
+    marked: float
+    size_then: int = 0
 
 
 class Unfinished:
@@ -26,7 +37,7 @@ class Unfinished:
 
     def __init__(self, most: int = MAX_UNFINISHED_BYTES) -> None:
         self._most = most
-        self._held: dict[Connection, tuple[int, float]] = {}
+        self._held: dict[Connection, _Message] = {}
         self._total = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -44,11 +55,14 @@ class Unfinished:
             finished: some message became complete since the last call.
         """
         now = connection.loop.time()
-        before, since = self._held.pop(connection, (0, now))
-        self._total += size - before
+        message = self._held.get(connection)
+        self._total += size - (message.size if message else 0)
         if not size:
+            self._held.pop(connection, None)
             return
-        self._held[connection] = size, now if finished else since
+        if message is None or finished:
+            message = self._held[connection] = _Message(size, now, now)
+        message.size = size
         while self._total > self._most:
             self._drop(max(self._held, key=lambda one: self._cost(one, now)))
         if self._timer is None:
@@ -56,22 +70,25 @@ class Unfinished:
 
     def forget(self, connection: Connection) -> None:
         """It is gone."""
-        self._total -= self._held.pop(connection, (0, 0.0))[0]
+        if (message := self._held.pop(connection, None)) is not None:
+            self._total -= message.size
 
     def _cost(self, connection: Connection, now: float) -> tuple[float, int]:
         # Not the largest alone: many that each keep a little would have every honest large
         # message thrown out, which is through in a moment.
-        size, since = self._held[connection]
-        return size * (now - since), size
+        message = self._held[connection]
+        return message.size * (now - message.begun), message.size
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        for connection, (size, since) in tuple(self._held.items()):
+        for connection, message in tuple(self._held.items()):
             if connection.recv_messages.paused:
                 # It is we who do not read.
-                self._held[connection] = size, now
-            elif now - since > GRACE_S and size < (now - since) * MIN_BYTES_PER_S:
-                self._drop(connection)
+                message.marked, message.size_then = now, message.size
+            elif (waited := now - message.marked) > GRACE_S:
+                if message.size - message.size_then < waited * MIN_BYTES_PER_S:
+                    self._drop(connection)
+                message.marked, message.size_then = now, message.size
         self._timer = loop.call_later(LOOK_S, self._look, loop) if self._held else None
 
     def _drop(self, connection: Connection) -> None:

@@ -99,18 +99,27 @@ async def test_a_message_that_never_comes_to_its_end_ends_the_channel(
         await honest.close()
 
 
-async def test_one_that_comes_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
-    monkeypatch.setattr(module, "GRACE_S", 0.0)
+async def test_one_that_comes_slowly_is_waited_for_until_it_stalls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However much of it came before."""
+    monkeypatch.setattr(module, "GRACE_S", -1.0)
     monkeypatch.setattr(module, "MIN_BYTES_PER_S", 1)
     async with counted() as (listener, unfinished):
         slow = await dial(listener)
+        loop = listener._server.get_loop()
         begin(slow, 100 * KIB)
-        await until(lambda: unfinished.total == 100 * KIB)
-        looked = unfinished._timer
-        await until(lambda: unfinished._timer is not looked)
-        assert unfinished.total == 100 * KIB
-        slow._connection.transport.abort()
+        for size in (100, 150):
+            await until(lambda: unfinished.total == size * KIB)  # noqa: B023 - used at once
+            unfinished._look(loop)
+            assert unfinished.total == size * KIB
+            slow._connection.transport.write(bytes(50 * KIB))
+        await until(lambda: unfinished.total == 200 * KIB)
+        unfinished._look(loop)
+        unfinished._look(loop)
+        assert unfinished.total == 0
+        with pytest.raises(ChannelClosed, match="broke off"):
+            await slow.receive()
         await slow.close()
 
 
