@@ -14,11 +14,11 @@ from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import NotAllowed
-from diffuse_core.domain.relayed_address import is_relayed
 from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.services.loopback import loopback
 from diffuse_core.services.race import race
 from diffuse_core.services.tasks import TaskOwner
+from diffuse_core.services.ways import Ways
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
@@ -31,11 +31,6 @@ log = logging.getLogger(__name__)
 DIAL_TIMEOUT_S = 5.0
 DIAL_ALL_S = 6.0
 """For all addresses of a node."""
-LAN_STAGGER_S = 0.05
-"""For direct addresses of a node that has relayed ones: no Sentinel could dial it there, so that
-they are of use to who is on its LAN, and answer there in milliseconds."""
-CIRCUIT_STAGGER_S = 0.6
-"""A circuit takes several round trips with the Sentinel; two at once help little and cost it."""
 MAX_LINKS = 640
 """That others opened, direct and relayed ones each. Above what the listening port lets in, which
 chooses who gives way: whom it sent off may not have left yet when the next one comes."""
@@ -62,6 +57,8 @@ class Link:
         self.remote_address = channel.remote_address
         self.relayed_through = channel.relayed_through
         self.dialled = dialled
+        self.heard = 0
+        self.doubted = False
         self.closed = False
         self._given_up = False
         self.ended = asyncio.Event()
@@ -79,6 +76,7 @@ class Link:
         """The next message and its body; None for a kind this version does not know."""
         frame = await self._channel.receive()
         self._traffic.bytes_in += len(frame)
+        self.heard += 1
         return decode(frame)
 
     async def close(self) -> None:
@@ -105,13 +103,6 @@ Handler = Callable[[Link, M, memoryview], Awaitable[None]]
 LinkEnded = Callable[[Link], None]
 
 
-def _leads(places: list[str]) -> list[float] | None:
-    """Head starts for a node's addresses, direct ones first; None where it has only those."""
-    if not places or not is_relayed(places[-1]):
-        return None
-    return [CIRCUIT_STAGGER_S if is_relayed(place) else LAN_STAGGER_S for place in places]
-
-
 class Links:
     """The pool. Dispatches what arrives to the handler of its message type.
 
@@ -136,6 +127,7 @@ class Links:
         self._met: list[Callable[[Link], None]] = []
         self._turned_away: dict[NodeId, None] = {}
         self.traffic = Traffic()
+        self.ways = Ways()
 
     def handle(self, kind: type[M], handler: Handler[M]) -> None:
         """Send messages of `kind` to `handler`. It must not block: its link waits for it."""
@@ -194,8 +186,16 @@ class Links:
 
     def find(self, node: NodeId) -> Link | None:
         """An open link to `node`, if there is one."""
-        links = [link for link in self._open.get(node, ()) if not link.closed]
+        links = [link for link in self._open.get(node, ()) if not (link.closed or link.doubted)]
         return links[-1] if links else None
+
+    def doubt(self, link: Link) -> None:
+        """A relayed link led to silence: use its way last, and none that came over it before."""
+        if link.relayed_through is None:
+            return
+        self.ways.add(link.remote, link.relayed_through)
+        for other in (link, *self._open.get(link.remote, ())):
+            other.doubted |= other.relayed_through == link.relayed_through
 
     async def dial(
         self, address: str, expected: NodeId | None = None, seconds: float | None = None
@@ -273,11 +273,12 @@ class Links:
             patience = min(DIAL_TIMEOUT_S, max(0.0, until - loop.time()))
             return self._channel(address, node, patience)
 
-        places = sorted(addresses, key=is_relayed)
+        places = self.ways.ordered(node, addresses)
+        leads = self.ways.head_starts(node, places)
         dials = [partial(channel, address) for address in places]
         problem: Unreachable | None = None
         try:
-            async with aclosing(race(dials, problems.append, result, _leads(places))) as made:
+            async with aclosing(race(dials, problems.append, result, leads)) as made:
                 async for one in made:
                     # Whoever waits is told by `_register`.
                     await self._adopt(one)
@@ -294,8 +295,11 @@ class Links:
                 result.set_exception(problem or _none_answered(node, problems))
 
     def _register(self, link: Link) -> None:
+        if not link.dialled:
+            # We may know a better way to it than it does to us.
+            link.doubted = self.ways.is_bad(link.remote, link.relayed_through)
         self._open.setdefault(link.remote, []).append(link)
-        waiting = self._dialling.pop(link.remote, None)
+        waiting = None if link.doubted else self._dialling.pop(link.remote, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(link)
         for callback in self._met:

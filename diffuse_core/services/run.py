@@ -57,15 +57,27 @@ stopped answering; or it said itself that it failed, or did what it must not.
 class StageBlamed(StagesLost):
     """A Stage failed or did not answer.
 
-    `node` is whom to blame, `part` its layers; `why` says what happened.
+    `node` is whom to blame, `part` its layers; `why` says what happened. `accuser` is the Stage
+    that said so, None when we saw it ourselves; then `relayed_through` is the Sentinel between.
     """
 
-    def __init__(self, hop: Hop, why: str, how: How, reason: RefusalReason = "lost") -> None:
+    def __init__(
+        self,
+        hop: Hop,
+        why: str,
+        how: How,
+        reason: RefusalReason = "lost",
+        *,
+        accuser: NodeId | None = None,
+        relayed_through: NodeId | None = None,
+    ) -> None:
         self.node = NodeId(hop.node)
         self.part = hop.part
         self.why = why
         self.how = how
         self.reason: RefusalReason = reason
+        self.accuser = accuser
+        self.relayed_through = relayed_through
         super().__init__(f"{self.name} failed: {why}")
 
     @property
@@ -194,10 +206,13 @@ class ClientRun:
     def _blame(
         self, link: Link, why: str, how: How, reason: RefusalReason = "lost"
     ) -> StageBlamed:
-        return StageBlamed(self.route[self.stages.index(link)], why, how, reason)
+        hop, through = self.route[self.stages.index(link)], link.relayed_through
+        return StageBlamed(hop, why, how, reason, relayed_through=through)
 
     def _raise_failure(self, link: Link, answer: Answer) -> None:
         if isinstance(answer, LinkEnded):
+            # A Sentinel that ends circuits time and again is no better than a silent one.
+            self._desk.links.doubt(link)
             raise self._blame(link, "the link to it ended", "ended")
         if isinstance(answer, SessionRefused):
             text = f"host {short_text(link.remote)} declined: {answer.detail}"
@@ -208,7 +223,7 @@ class ClientRun:
             # Only a node of the Route can be to blame; who names another is.
             if named is None or named.node == link.remote:
                 raise self._blame(link, why, "said", answer.reason)
-            raise StageBlamed(named, why, "ended", answer.reason)
+            raise StageBlamed(named, why, "ended", answer.reason, accuser=link.remote)
 
     async def feed(self, prompt: Sequence[int], drawn: Sequence[int] = ()) -> None:
         """Send the first Stage what comes before the next token: the prompt and what was drawn.
@@ -267,14 +282,17 @@ class ClientRun:
         """Raise when a Stage that was asked whether it lives has not answered."""
         if self._alive is None:
             return
-        for link in self.stages:
-            if link.remote in self._alive:
-                continue
+        silent = [link for link in self.stages if link.remote not in self._alive]
+        for link in silent:
             if link.relayed_through is None:
                 raise self._blame(link, "it stopped answering", "silent")
-            # Perhaps only the Sentinel between us fell silent: this link is of no more use.
-            problem = self._blame(link, "it stopped answering through its sentinel", "ended")
-            await link.close()
+        # Perhaps only the Sentinel between us fell silent: these links are of no more use.
+        for link in silent:
+            self._desk.links.doubt(link)
+        if silent:
+            why = "it stopped answering through its sentinel"
+            problem = self._blame(silent[0], why, "ended")
+            await asyncio.gather(*(link.close() for link in silent))
             raise problem
 
     async def close(self) -> None:

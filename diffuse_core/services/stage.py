@@ -215,6 +215,10 @@ class StageService:
         run = self._runs.get(message.session)
         if run is not None and link is run.client:
             await link.send(SessionAlive(message.session))
+            # Not awaited: a Sentinel that reads no more would keep this Client waiting, too.
+            self._tasks.spawn(run.watch_next(self._links), "watch")
+        elif run is not None and run.is_beside(link):
+            await link.send(SessionAlive(message.session))
         else:
             text = "this host does not hold the session"
             await link.send(SessionFailed(message.session, self._own, "lost", text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ from diffuse_core.domain.messages import (
     RowsRun,
     SessionOpened,
     TokenDrawn,
+    WatchSession,
 )
 from diffuse_core.domain.session import PREFILL_ROWS, StageSession
 from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
-from diffuse_core.errors import RefusalReason, Refused, Unreachable
+from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, Unreachable
 from diffuse_core.model_ports import StageResult, StageStep, Tensor
 from diffuse_core.services.scheduler import Lane, Scheduler, rows_of
 
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from diffuse_core.services.links import Link, Links
 
 log = logging.getLogger(__name__)
+
+
+ANSWER_S = 3.0
+"""A next Stage that is asked over a Sentinel whether it lives answers sooner."""
 
 
 class RunFailed(Exception):  # noqa: N818
@@ -64,6 +70,7 @@ class StageRun:
         self.source: Link | None = None
         self.touched = clock.monotonic()
         self.task: asyncio.Task[None] | None = None
+        self._asked: tuple[int, float] | None = None
         self._room = asyncio.Event()
         self._wanted: deque[bool] = deque()
         """Of each step under way: whether the last Stage is to draw a token from it."""
@@ -190,6 +197,27 @@ class StageRun:
             await self._room.wait()
         message = ForwardHidden(self.state.id, position, rows, width, hidden.dtype, want_token)
         await self.next.send(message, hidden.data)
+
+    async def watch_next(self, links: Links) -> None:
+        """While the Client waits: end a relayed link to the next Stage that nothing comes over.
+
+        Any answer will do. We are asked again and again, so that one look is short.
+        """
+        link, now = self.next, self._clock.monotonic()
+        if link is None or link.relayed_through is None or link.closed:
+            return
+        if self._asked is None or self._asked[0] != link.heard:
+            self._asked = link.heard, now
+            with contextlib.suppress(ChannelClosed):
+                await link.send(WatchSession(self.state.id))
+        elif now - self._asked[1] >= ANSWER_S:
+            links.doubt(link)
+            await link.close()
+
+    def is_beside(self, link: Link) -> bool:
+        """Whether the Stage before this one in the ring may be at the other end."""
+        before = self.state.tail if self.state.before is None else self.state.before
+        return link.remote == before.node
 
     def has_room(self, rows: int) -> None:
         """The next Stage ran so many rows more.

@@ -11,7 +11,7 @@ from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.relayed_address import RelayedAddress
 from diffuse_core.errors import Unreachable
-from diffuse_core.services import links, race
+from diffuse_core.services import links, race, ways
 from diffuse_core.services.links import Links
 from tests.services.waiting import until
 
@@ -105,8 +105,8 @@ async def test_a_circuit_is_soon_tried_and_gets_more_time_than_a_neighbour(
     ours: Links, roads: Roads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(race, "STAGGER_S", 60.0)
-    monkeypatch.setattr(links, "LAN_STAGGER_S", 0.01)
-    monkeypatch.setattr(links, "CIRCUIT_STAGGER_S", 60.0)
+    monkeypatch.setattr(ways, "LAN_STAGGER_S", 0.01)
+    monkeypatch.setattr(ways, "CIRCUIT_STAGGER_S", 60.0)
     other = str(RelayedAddress(node(8), "mem:8"))
     roads.leads_to = "mem:2"
     link = await ours.to(node(2), (other, "silent:1", RELAYED, "silent:2"))
