@@ -11,6 +11,7 @@ import msgspec
 from diffuse_core.domain.identity import node_text, short_text
 from diffuse_core.domain.view import RouteStep
 from diffuse_core.errors import ModelIncomplete, StagesLost
+from diffuse_core.services.route_choice import NoRoom
 from diffuse_core.services.run import ClientRun, SessionDesk, StageBlamed, StageDeclined
 
 if TYPE_CHECKING:
@@ -114,12 +115,15 @@ class Generation:
     async def _attempt(self) -> TokenDrawn:
         """Open a Session on a Route, and get its next token."""
         model, choice = self._choice.model, self._choice
-        route = choice.choose()
         rows, left = len(self._prompt) + len(self._drawn), self._decoding
+        # An answer that was begun is not to end early because others have less room.
+        need = len(self._prompt) + left.max_tokens
+        route = choice.choose(need, all_of_it=bool(self._drawn))
         if self._drawn:
             tokens = left.max_tokens - len(self._drawn)
             left = msgspec.structs.replace(left, max_tokens=tokens)
-        left = choice.fit(route, rows, left)
+        else:
+            left = choice.fit(route, rows, left)
         run = self._run = ClientRun(self._desk, route)
         await run.open(model.id, model.fingerprint, rows + left.max_tokens, rows, left)
         await run.feed(self._prompt, self._drawn)
@@ -173,6 +177,8 @@ class Generation:
                 raise _over(lost, f"that is loss {self._losses} in one generation")
 
     def _no_way(self, lost: StageBlamed, error: ModelIncomplete) -> StagesLost:
+        if isinstance(error, NoRoom):
+            return _over(lost, str(error))
         missing = self._choice.missing()
         if missing:
             layers = self._choice.model.shape.layers

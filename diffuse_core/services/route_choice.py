@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,27 +16,37 @@ from diffuse_core.domain.records import record_node
 from diffuse_core.domain.router import Candidate, choose_route
 from diffuse_core.domain.slices import gaps
 from diffuse_core.errors import DiffuseError, ModelIncomplete, Refused, Unreachable
+from diffuse_core.services.blame import Blame
 from diffuse_core.services.run import StageBlamed, StageDeclined
 
 if TYPE_CHECKING:
     import random
 
     from diffuse_core.domain.decoding import DecodingParams
+    from diffuse_core.domain.members import Member
     from diffuse_core.domain.records import ModelRef, Record
+    from diffuse_core.domain.slices import Slice
     from diffuse_core.services.directory import Directory
 
 log = logging.getLogger(__name__)
 
+UNBOUNDED = 2**63
+"""Rows that a node has room for which does not say."""
 REACH_S = 2.0
 """How long a node that was lost may take to answer us, to be no more than doubtful."""
+
+
+class NoRoom(ModelIncomplete):
+    """No Route has room for what an answer that was begun still needs."""
 
 
 class RouteChoice:
     """Chooses the Routes of one generation. `own` is this node, where it is one.
 
-    A node that is lost need not be dead: perhaps only a Sentinel between it and another is. So
-    the first time we try to reach it ourselves. If we do, it is doubtful: taken where no other
-    will do. Else it is away, which `reconsider` may change. From the second time on it is out.
+    A node that is lost need not be dead: perhaps only a Sentinel between it and another is, or
+    another tells lies of it. So we try to reach it ourselves. If we do, it is doubtful: taken
+    where no other will do. Else it is away, which `reconsider` may change. `Blame` says from
+    when on it is out.
     """
 
     def __init__(
@@ -46,51 +56,67 @@ class RouteChoice:
         self.own = own
         self._directory = directory
         self._rng = rng
-        self._blamed: Counter[NodeId] = Counter()
+        self._blame = Blame()
         self._met_at: dict[NodeId, tuple[str, ...]] = {}
-        self._doubtful: set[NodeId] = set()
-        self._away: set[NodeId] = set()
-        self._out: set[NodeId] = set()
-        self._declined: set[NodeId] = set()
         self._problem: StageBlamed | StageDeclined | None = None
 
-    @property
-    def _avoided(self) -> set[NodeId]:
-        return self._away | self._out | self._declined
-
-    def choose(self) -> list[Hop]:
+    def choose(self, need: int, *, all_of_it: bool = False) -> list[Hop]:
         """The cheapest Route, with where its nodes can be dialled now.
+
+        Args:
+            need: rows that there is to be room for. Hosts that say they can never hold so many
+                are taken where no other will do.
+            all_of_it: there must be room.
 
         Raises:
             ModelIncomplete: there is none.
+            NoRoom: there is one, but it has no room for `need` rows.
         """
-        candidates = []
-        doubtful = self._doubtful | self._avoided
-        for member in holders(self._directory.members(), self.model):
-            record = member.record
-            node = record_node(record)
-            if member.liveness != "alive":
-                doubtful.add(node)
-            if record.holding is not None and self._has_a_way(node, record):
-                candidates.append(
-                    Candidate(
-                        node=node,
-                        slice=record.holding.slice,
-                        rtt_s=0.0 if node == self.own else member.rtt_s,
-                        step_s=record.load.step_ms / 1000,
-                        sessions=record.load.sessions,
-                        addresses=record.addresses,
-                    )
-                )
+        members = holders(self._directory.members(), self.model)
+        candidates = [self._candidate(member) for member in members if self._may_serve(member)]
+        suspects = {record_node(one.record) for one in members if one.liveness != "alive"}
+        # Most that are doubted live: they are taken where it cannot be done without them.
+        budgets = self._budgets()
+        tiers = list(self._blame.to_avoid(suspects))
+        small = {one.node for one in candidates if self._room(budgets, one.node, one.slice) < need}
+        choices = [tier | without for tier in tiers for without in (small, set[NodeId]())]
+        if all_of_it:
+            choices = [tier | small for tier in tiers] + tiers
+        stages = self._first_route(candidates, choices)
+        if all_of_it and any(self._room(budgets, node, part) < need for node, part in stages):
+            raise NoRoom(
+                f"no host that is left has room for all {need} tokens of prompt and answer"
+            )
         addresses = {one.node: one.addresses for one in candidates}
-        layers = self.model.shape.layers
-        try:
-            stages = choose_route(layers, candidates, doubtful, self._rng)
-        except ModelIncomplete:
-            # Without those that are doubted it cannot be done; most of them live.
-            stages = choose_route(layers, candidates, self._avoided, self._rng)
         self._met_at.update((node, addresses[node]) for node, _ in stages)
-        return [Hop(node, addresses[node], part) for node, part in stages]
+        ways = self._directory.links.ways
+        return [Hop(node, ways.ordered(node, addresses[node]), part) for node, part in stages]
+
+    def _first_route(
+        self, candidates: list[Candidate], choices: list[set[NodeId]]
+    ) -> tuple[tuple[NodeId, Slice], ...]:
+        """The Route that avoids the first of these sets for which there is one."""
+        layers = self.model.shape.layers
+        for avoid in choices[:-1]:
+            with contextlib.suppress(ModelIncomplete):
+                return choose_route(layers, candidates, avoid, self._rng)
+        return choose_route(layers, candidates, choices[-1], self._rng)
+
+    def _candidate(self, member: Member) -> Candidate:
+        record, node = member.record, record_node(member.record)
+        assert record.holding is not None  # noqa: S101  (`_may_serve`)
+        return Candidate(
+            node=node,
+            slice=record.holding.slice,
+            rtt_s=0.0 if node == self.own else member.rtt_s,
+            step_s=record.load.step_ms / 1000,
+            sessions=record.load.sessions,
+            addresses=record.addresses,
+        )
+
+    def _may_serve(self, member: Member) -> bool:
+        record = member.record
+        return record.holding is not None and self._has_a_way(record_node(record), record)
 
     def _has_a_way(self, node: NodeId, record: Record) -> bool:
         """Whether it says where it is met, which a node behind a NAT knows only after a while."""
@@ -102,46 +128,51 @@ class RouteChoice:
 
         `rows` come before the first of these tokens.
         """
-        budgets = {m.record.node: m.record.load.kv_budget for m in self._directory.members()}
-        rooms = [
-            budgets[hop.node] // (len(hop.part) * self.model.shape.kv_bytes)
-            for hop in route
-            if budgets.get(hop.node) and self.model.shape.kv_bytes
-        ]
-        room = min(rooms, default=rows + decoding.max_tokens) - rows
+        budgets = self._budgets()
+        rooms = [self._room(budgets, hop.node, hop.part) for hop in route]
+        room = min(rooms) - rows
         if not 0 < room < decoding.max_tokens:
             return decoding
         return msgspec.structs.replace(decoding, max_tokens=room)
+
+    def _budgets(self) -> dict[bytes, int]:
+        return {m.record.node: m.record.load.kv_budget for m in self._directory.members()}
+
+    def _room(self, budgets: dict[bytes, int], node: bytes, part: Slice) -> int:
+        """Rows of KV that a node says it can ever hold for these layers."""
+        row = len(part) * self.model.shape.kv_bytes
+        budget = budgets.get(node)
+        return budget // row if budget and row else UNBOUNDED
 
     # --- whom not to take -------------------------------------------------------------
 
     def declined(self, problem: StageDeclined) -> None:
         """A Stage did not take the Session."""
         self._problem = problem
-        self._declined.add(problem.node)
+        self._blame.declined.add(problem.node)
 
     async def lost(self, problem: StageBlamed) -> None:
         """A Stage was lost: find out whether it can still be reached, where that matters."""
         self._problem = problem
-        node = problem.node
-        self._blamed[node] += 1
-        self._doubtful.add(node)
+        node, blame = problem.node, self._blame
         self._met_at.setdefault(node, ())
         await self._directory.look_again()
-        if self._blamed[node] > 1 or problem.how == "silent" or problem.reason == "invalid":
-            self._out.add(node)
-        elif problem.how == "said" or not await self._reach(node):
-            self._away.add(node)
-        if node in self._avoided and problem.how != "said" and node != self.own:
+        if problem.accuser is not None:
+            blame.accused(problem, reached=await self._reach(node))
+        else:
+            blame.saw(problem)
+            if node not in blame.out and (problem.how == "said" or not await self._reach(node)):
+                blame.away.add(node)
+        if node in blame.avoided and problem.how != "said" and node != self.own:
             self._directory.suspect(node)
 
     async def reconsider(self) -> None:
         """Look again: who came or moved, and who of those that were away is back."""
-        self._declined.clear()
+        self._blame.declined.clear()
         await self._directory.look_again()
-        away = sorted(self._away)
+        away = sorted(self._blame.away)
         reached = await asyncio.gather(*map(self._reach, away))
-        self._away.difference_update(
+        self._blame.away.difference_update(
             node for node, back in zip(away, reached, strict=True) if back
         )
 
@@ -159,10 +190,11 @@ class RouteChoice:
 
     def missing(self) -> str:
         """The layers that no host holds which answers, as in "4:8, 12:16"."""
+        barred = self._blame.avoided | self._blame.condemned
         answering = [
             member.record.holding.slice
             for member in holders(self._directory.members(), self.model)
-            if member.record.holding is not None and member.record.node not in self._avoided
+            if member.record.holding is not None and member.record.node not in barred
         ]
         return ", ".join(map(str, gaps(self.model.shape.layers, answering)))
 
@@ -177,7 +209,7 @@ class RouteChoice:
             )
         if problem is None:
             return error
-        names = ", ".join(sorted(map(short_text, self._avoided | set(self._blamed))))
+        names = ", ".join(sorted(map(short_text, self._blame.named)))
         return ModelIncomplete(
             f"no host that answers holds layers {self.missing()} of {self.model.shape.layers} "
             f"(without {names}: {problem}). Try again in a moment, or add a host"
