@@ -91,6 +91,8 @@ async def test_who_offers_circuits_that_lead_nowhere_is_given_up(
 ) -> None:
     monkeypatch.setattr(reservations, "LOOK_S", 0.01)
     monkeypatch.setattr(reservations, "JOIN_S", 0.1)
+    for most in ("MAX_JOINS", "MAX_RELAYED"):
+        monkeypatch.setattr(reservations, most, 1000)
     flood = Flood(how)
     liar, node = await reserved(town, flood)
     await flood.offer(0, 300)
