@@ -73,7 +73,8 @@ class NodeOptions:
     bootstrap: tuple[str, ...] = ()
     network: NetworkOptions = PUBLIC
     public: tuple[str, ...] = ()
-    """Where others are to dial it; () takes its interfaces, and what Sentinels see."""
+    """Where others are to dial it, whatever Sentinels find; () takes its interfaces, and what
+    they see."""
     relay: RelayMode = "auto"
     target_replicas: int = 2
     host: HostOptions | None = None
@@ -167,16 +168,14 @@ def _be_reached(
     address: str,
     stack: contextlib.AsyncExitStack,
 ) -> None:
-    """Find out how others reach this node, unless the user said so."""
-    if options.public:
-        return
+    """Find out how others reach this node, and whether they do where the user said."""
     # A Sentinel that others reach through another one would be of no use to anybody.
     relayed = None if options.role == "sentinel" or options.relay == "never" else relays
     reachability = Reachability(node, options.relay, relayed, fresh_rng())
     relays.on_change = reachability.changed
     stack.push_async_callback(reachability.close)
     port = int(address.rpartition(":")[2])
-    reachability.start(port, node.addresses(node.id))
+    reachability.start(port, node.addresses(node.id), named=bool(options.public))
 
 
 def _sentinels(node: Node) -> list[Candidate]:

@@ -49,7 +49,9 @@ listening = adding(
         "--public-addr",
         multiple=True,
         metavar="HOST:PORT",
-        help="Address that others reach this node at, when not that of its interface.",
+        help="Address that others reach this node at, when not that of its interface. They are "
+        "told it first in any case; where sentinels cannot dial its port, you are warned, and "
+        "with --relay auto they relay as well.",
     ),
     click.option(WITH_PARENT, is_flag=True, hidden=True),
 )
@@ -62,8 +64,8 @@ relaying = adding(
         default="auto",
         show_default=True,
         help="Whether others reach this node through sentinels, which carry ciphertext: auto when "
-        "sentinels cannot dial it, as behind a router; always to keep its own addresses to "
-        "itself; never to be dialled or not be reached.",
+        "sentinels cannot dial it, as behind a router, also beside --public-addr; always to keep "
+        "its own addresses to itself; never to be dialled or not be reached.",
     ),
 )
 """Options of commands that listen and are no sentinel, which relays itself."""

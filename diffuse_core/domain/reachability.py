@@ -109,6 +109,13 @@ def _reach(ip: Ip) -> int | None:
     return _PUBLIC if ip.is_global else _PRIVATE
 
 
+def _reach_of(address: str) -> int:
+    """How far an address that a user gave is meant to lead; a name is for all the world."""
+    ip = ip_of(address)
+    reach = None if ip is None else _reach(ip)
+    return _PUBLIC if reach is None else reach
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What is known of how others reach this node; nothing at all as long as both are empty.
@@ -152,17 +159,23 @@ class _Asked:
 class DialBacks:
     """Whom to ask when, and what follows from the answers. The last verdict holds until a new."""
 
-    def __init__(self, port: int, own: Sequence[str], rng: random.Random) -> None:
+    def __init__(
+        self, port: int, own: Sequence[str], rng: random.Random, *, forwarded: bool = False
+    ) -> None:
         """Begin to know nothing.
 
         Args:
-            port: our own listening port: addresses with another one are nobody's answer.
-            own: where we listen. A node that does so elsewhere need not do so on loopback, where
-                a sentinel on the same machine would dial it.
+            port: that sentinels dial: addresses with another one are nobody's answer.
+            own: where others are to dial us. A node that listens elsewhere need not do so on
+                loopback, where a sentinel on the same machine would dial it.
             rng: spreads the asking, and chooses among strangers.
+            forwarded: `port` is not the one that we listen on; a sentinel on our side of what
+                forwards it cannot say whether that does.
         """
         self._port = port
-        self._elsewhere = bool(_without_loopback(own))
+        self._least = _LOOPBACK + 1 if _without_loopback(own) else _LOOPBACK
+        if forwarded:
+            self._least = max(map(_reach_of, own), default=_LOOPBACK)
         self._rng = rng
         self._asked: dict[NodeId, _Asked] = {}
         self.verdict = Verdict()
@@ -269,7 +282,7 @@ class DialBacks:
         return _Answer(reached, f"{host}:{self._port}", ip.version, reach, outside)
 
     def _beside_the_point(self, answer: _Answer) -> bool:
-        return not answer.reached and answer.reach == _LOOPBACK and self._elsewhere
+        return not answer.reached and answer.reach < self._least
 
     def _decide(self) -> None:
         heard = [(node, asked.answer) for node, asked in self._asked.items() if asked.answer]
@@ -329,7 +342,12 @@ def _best(good: list[_Answer]) -> tuple[str, ...]:
 
 
 def told_addresses(
-    mode: RelayMode, verdict: Verdict, own: Sequence[str], relayed: Sequence[str]
+    mode: RelayMode,
+    verdict: Verdict,
+    own: Sequence[str],
+    relayed: Sequence[str],
+    *,
+    named: bool = False,
 ) -> tuple[str, ...]:
     """What a node tells others to dial, the best first.
 
@@ -338,11 +356,16 @@ def told_addresses(
         verdict: what sentinels found.
         own: the addresses of its interfaces, or those that the user gave.
         relayed: its relayed addresses, as long as it holds reservations.
+        named: the user gave `own`, so they stand first whatever was found, and no others beside
+            them but the relayed ones.
     """
     if mode == "always":
         return tuple(relayed)[:MAX_ADDRESSES]
     if mode == "never":
         return tuple(own)[:MAX_ADDRESSES]
+    if named:
+        after = tuple(relayed)[:MAX_NEAR] if verdict.unreached else ()
+        return (*own[: MAX_ADDRESSES - len(after)], *after)
     # Elsewhere a loopback address leads to whoever is there, and never to us.
     useful = _without_loopback(verdict.reached) if _without_loopback(own) else verdict.reached
     direct = tuple(dict.fromkeys((*useful, *own)))

@@ -1,7 +1,8 @@
 """Reachability: finds out whether others can dial this node, and sees to it that they reach it.
 
 A node asks sentinels to dial it back. Where they reach it, it advertises the address they see it
-at; where they do not, it lets them relay, and advertises that.
+at; where they do not, it lets them relay, and advertises that. Addresses that the user gave are
+advertised in any case, and the owner is told when sentinels cannot dial their port.
 """
 
 from __future__ import annotations
@@ -35,8 +36,14 @@ ASK_S = 15.0
 """For the dial to the sentinel, its dial to us, and the answer."""
 MET_S = 2.0
 """The sentinel's answer may be here before its channel is."""
-NO_RELAY_S = 10.0
+NO_RELAY_S = 4.0
 """How long to look for a sentinel that relays before the owner is told that there is none."""
+QUIET_S = 60.0
+"""The owner is not told more often than this that there is none."""
+NO_RELAY = (
+    "no sentinel relays for it now; trying on; start one with `diffuse sentinel`, or give "
+    "--bootstrap of one"
+)
 
 
 class Relays(Protocol):
@@ -70,6 +77,7 @@ class Reachability:
         self._relays = relays
         self._rng = rng
         self._own: tuple[str, ...] = ()
+        self._named = False
         self._port = 0
         self._dial_backs = DialBacks(0, (), rng)
         self._tasks = TaskOwner("reachability")
@@ -78,11 +86,20 @@ class Reachability:
         self._changed = asyncio.Event()
         self._hidden_since: float | None = None
         self._told: str | None = None
+        self._warned_at: float | None = None
 
-    def start(self, port: int, own: Sequence[str]) -> None:
-        """Begin; `own` are our own addresses, which all have our listening `port`."""
-        self._own, self._port = tuple(own), port
-        self._dial_backs = DialBacks(port, own, self._rng)
+    def start(self, port: int, own: Sequence[str], *, named: bool = False) -> None:
+        """Begin to find out.
+
+        Args:
+            port: where we listen.
+            own: our own addresses, which all have that port.
+            named: the user gave them; they may have other ports, of which the first is asked for.
+        """
+        self._own, self._named = tuple(own), named and bool(own)
+        self._port = _port(own[0], port) if self._named else port
+        forwarded = self._port != port
+        self._dial_backs = DialBacks(self._port, own, self._rng, forwarded=forwarded)
         links = self._node.links
         links.handle(DialledBack, self._on_dialled_back)
         links.on_met(self._on_met)
@@ -138,7 +155,7 @@ class Reachability:
         if relays is not None and hidden:
             relays.start()
         relayed = relays.addresses() if relays is not None and hidden else ()
-        told = told_addresses(self._mode, verdict, self._own, relayed)
+        told = told_addresses(self._mode, verdict, self._own, relayed, named=self._named)
         known = {*self._own, *relayed, *self._node.addresses(self._node.id)}
         if told and told[0] not in known:
             self._node.note("info", f"others reach this node at {told[0]}")
@@ -203,43 +220,79 @@ class Reachability:
     # --- what the owner is told -------------------------------------------------------
 
     def _tell(self, relayed: tuple[str, ...], *, hidden: bool) -> None:
+        now = self._node.clock.monotonic()
         if not hidden:
             self._hidden_since = None
             if self._told is not None:
                 self._told = None
                 where = "".join(f" at {address}" for address in self.verdict.reached[:1])
                 self._node.note("good", f"others can dial this machine again{where}")
-            return
-        now = self._node.clock.monotonic()
-        if self._hidden_since is None:
-            self._hidden_since = now
-        if relayed:
-            through = " and ".join(map(_sentinel, relayed))
-            self._tell_once("relayed", "info", f"reachable through sentinel {through}")
+        elif relayed:
+            self._hidden_since = None
+            self._tell_relayed(relayed)
         elif self._relays is None:
-            self._tell_once("out of reach", "warning", self._why_not_relayed())
-        elif self._told is None and now - self._hidden_since >= NO_RELAY_S:
-            self._tell_once("no relay", "warning", "no sentinel relays for it now; trying on")
+            self._tell_first("out of reach", "warning", self._why_not_relayed())
+        else:
+            if self._hidden_since is None:
+                self._hidden_since = now
+            self._tell_unrelayed(now)
+
+    def _tell_relayed(self, relayed: tuple[str, ...]) -> None:
+        through = " and ".join(map(_sentinel, relayed))
+        if self._told == "no relay":
+            self._told = "relayed"
+            self._node.note("good", f"reachable through sentinel {through} again")
+            return
+        first = f"reachable through sentinel {through}"
+        if self._named:
+            first = (
+                f"others are told {', '.join(self._own)} first, and reach it through sentinel "
+                f"{through} meanwhile"
+            )
+        self._tell_first("relayed", "warning" if self._named else "info", first)
+
+    def _tell_unrelayed(self, now: float) -> None:
+        if self._hidden_since is None or now - self._hidden_since < NO_RELAY_S:
+            return
+        if self._told == "no relay":
+            return
+        if self._warned_at is not None and now - self._warned_at < QUIET_S:
+            return
+        self._warned_at = now
+        self._tell_first("no relay", "warning", NO_RELAY)
 
     def _why_not_relayed(self) -> str:
+        if self._named:
+            return f"others are told {', '.join(self._own)} all the same"
         if self._mode == "never":
             return "it is not relayed because of --relay never"
         return "as a sentinel it is of no use to those outside"
 
-    def _tell_once(self, what: str, level: EventLevel, text: str) -> None:
-        if self._told == what:
+    def _tell_first(self, what: str, level: EventLevel, text: str) -> None:
+        """Tell something once; before the first word of it how we know that we are hidden."""
+        before, self._told = self._told, what
+        if before == what:
             return
-        self._told = what
-        if self._mode != "always":
-            tried = ", ".join(
-                f"sentinel {short_text(node)} tried {address}"
-                for node, address in self.verdict.unreached
+        tried = [(short_text(node), address) for node, address in self.verdict.unreached]
+        if before is None and self._named:
+            whom = "; sentinel ".join(
+                f"{node} could not dial {address}" for node, address in tried
             )
+            check = f"check that port {self._port} is forwarded to this machine"
+            text = f"sentinel {whom}; {check}; {text}"
+        elif before is None and self._mode != "always":
+            whom = ", ".join(f"sentinel {node} tried {address}" for node, address in tried)
             text = (
-                f"nobody outside can dial this machine ({tried}); {text}. "
+                f"nobody outside can dial this machine ({whom}); {text}. "
                 f"To be dialled, forward port {self._port} to it or give --public-addr"
             )
         self._node.note(level, text)
+
+
+def _port(address: str, other: int) -> int:
+    """The port of HOST:PORT, and `other` where it is none."""
+    port = address.rpartition(":")[2]
+    return int(port) if port.isascii() and port.isdigit() else other
 
 
 def _sentinel(address: str) -> str:

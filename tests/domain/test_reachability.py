@@ -341,3 +341,41 @@ def test_always_relayed_is_nothing_else() -> None:
 
 def test_never_relayed_is_told_of_as_the_user_knows_it() -> None:
     assert told_addresses("never", Verdict((PUBLIC,), UNREACHED), LAN, VIA) == LAN
+
+
+def test_what_forwards_a_port_is_judged_only_from_its_other_side() -> None:
+    named = (f"1.2.3.4:{PORT}",)
+    for forwarded in (True, False):
+        asking = Asking()
+        asking.backs = DialBacks(PORT, named, random.Random(1), forwarded=forwarded)
+        asking.trusted = [A]
+        asking.ask_all()
+        asking.says(A, False, PRIVATE)
+        assert bool(asking.verdict.unreached) == (not forwarded)
+    # A name may lead anywhere, so it is meant for all the world.
+    for own, address, heard in (
+        (named, PUBLIC, True),
+        (("a.example.org:1",), PUBLIC, True),
+        (("a.example.org:1",), PRIVATE, False),
+        ((PRIVATE,), PRIVATE, True),
+        ((NEAR,), NEAR, True),
+    ):
+        asking = Asking()
+        asking.backs = DialBacks(PORT, own, random.Random(1), forwarded=True)
+        asking.trusted = [A]
+        asking.ask_all()
+        asking.says(A, False, address)
+        assert bool(asking.verdict.unreached) == heard
+
+
+def test_addresses_that_the_user_gave_stand_first_and_alone() -> None:
+    named = tuple(f"1.2.3.{n}:{PORT}" for n in range(4))
+    relayed = [str(RelayedAddress(node, PUBLIC)) for node in (A, B)]
+    away = Verdict((), ((A, PUBLIC),))
+    found = Verdict((PUBLIC,))
+    assert told_addresses("auto", found, named[:1], relayed, named=True) == named[:1]
+    assert told_addresses("auto", away, named[:1], [], named=True) == named[:1]
+    told = told_addresses("auto", away, named[:1], relayed, named=True)
+    assert told == (*named[:1], *relayed)
+    assert told_addresses("auto", away, named, relayed, named=True) == (*named[:2], *relayed)
+    assert told_addresses("never", away, named, relayed, named=True) == named

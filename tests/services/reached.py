@@ -75,13 +75,14 @@ class Reached:
         own: tuple[str, ...] = (LOOPBACK,),
         *,
         honest: bool = True,
+        named: bool = False,
     ) -> Member:
         identity = Identity(bytes([next(self.seeds)]) * 32)
         base: Transport = kind(identity, "test")
         transport = CircuitTransport(base, identity.node)
         rng = random.Random(identity.node)
         node = Node(identity, transport, SystemClock(), rng, role=role, version="test")
-        transport.addresses = node.addresses
+        transport.addresses = node.sentinel_addresses
         relays = Reservations(
             node, base, lambda: sentinels(node, node.id, node.discovery.reached()), rng
         )
@@ -101,5 +102,6 @@ class Reached:
         reachability = Reachability(node, mode, relayed, rng)
         relays.on_change = reachability.changed
         self.stack.push_async_callback(reachability.close)
-        reachability.start(int(address.rpartition(":")[2]), node.addresses(node.id))
+        port = int(address.rpartition(":")[2])
+        reachability.start(port, node.addresses(node.id), named=named)
         return Member(node, address, reachability, relays, back)

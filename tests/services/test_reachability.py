@@ -149,12 +149,15 @@ async def test_always_without_a_sentinel_is_told_and_tried_on(
     town.bootstrap = (plain.address,)
     host = await town.start(mode="always")
     await until(lambda: notes(host))
-    assert notes(host) == [("warning", "no sentinel relays for it now; trying on")]
+    ((level, text),) = notes(host)
+    assert level == "warning"
+    assert text.startswith("no sentinel relays for it now; trying on; start one with `diffuse ")
     assert host.node.addresses(host.node.id) == ()
     sentinel = await town.sentinel()
     host.node.discovery.add("remembered", (sentinel.address,), sentinel.node.id)
     await until(lambda: through(host) == {sentinel.node.id})
     await until(lambda: "reachable through" in notes(host)[-1][1])
+    assert notes(host)[-1][1].endswith(" again")
 
 
 async def test_never_relayed_changes_nothing_and_is_told(town: Reached) -> None:
