@@ -115,7 +115,7 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
                 allowed=options.network.allowed,
                 owner=owner.node,
             )
-            transport.addresses = node.addresses
+            transport.addresses = node.sentinel_addresses
             relays = Reservations(node, transport.base, partial(_sentinels, node), fresh_rng())
             # The farewell goes over these links as well.
             stack.push_async_callback(relays.close)

@@ -53,11 +53,17 @@ _NetworkTag = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 
 
 class HandshakeFailed(ChannelClosed):
-    """No channel came about; `reason` is the word for programs."""
+    """No channel came about; `reason` is the word for programs.
 
-    def __init__(self, message: str, reason: FailureReason) -> None:
+    `answered` is the node that was there, proven, where another one was expected.
+    """
+
+    def __init__(
+        self, message: str, reason: FailureReason, answered: NodeId | None = None
+    ) -> None:
         super().__init__(message)
         self.reason: FailureReason = reason
+        self.answered = answered
 
 
 class _Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -287,6 +293,7 @@ class Handshake:
             raise HandshakeFailed(
                 f"node {short_text(node)} answered, not {short_text(self._expected)} as expected",
                 "unexpected",
+                node,
             )
         return node
 

@@ -19,6 +19,7 @@ from diffuse_core.domain.relay_messages import CircuitReady, JoinCircuit, OpenCi
 from diffuse_core.domain.relayed_address import RelayedAddress, is_relayed, parse_relayed
 from diffuse_core.domain.sealed_stream import MAX_SEALED_BYTES
 from diffuse_core.errors import ChannelClosed, Unreachable
+from diffuse_core.services.places import Places, dialable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -102,14 +103,17 @@ class CircuitTransport:
     """Implements ports.Transport: dials relayed addresses too, and leaves the rest to `base`.
 
     `own` is this node's id and `allowed` the nodes it may talk to, None for all. `addresses` is
-    to be set by whoever knows other addresses of Sentinels than those in relayed addresses.
+    to be set by whoever knows the Sentinels: it gives their own addresses, () for what is no live
+    Sentinel, which is not dialled then, and None when it knows nobody yet. `places` is told what
+    was found at each.
     """
 
     def __init__(
         self, base: Transport, own: NodeId, allowed: Collection[NodeId] | None = None
     ) -> None:
         self.base = base
-        self.addresses: Callable[[NodeId], Sequence[str]] = lambda _: ()
+        self.addresses: Callable[[NodeId], Sequence[str] | None] = lambda _: None
+        self.places = Places()
         self._own = own
         self._allowed = allowed
 
@@ -171,16 +175,28 @@ class CircuitTransport:
         return await _circuit(channel, OpenCircuit(wanted), wanted, secure)
 
     async def _dial_sentinel(self, way: RelayedAddress, wanted: NodeId, until: float) -> Channel:
-        others = (place for place in self.addresses(way.sentinel) if not is_relayed(place))
-        places = list(dict.fromkeys((way.address, *others)))[:MAX_PLACES]
+        known = self.addresses(way.sentinel)
+        if known is not None and not known:
+            # As after silence: it says nothing of the node that is wanted.
+            raise Unreachable(
+                f"node {short_text(wanted)} is met through {short_text(way.sentinel)}, which is "
+                "no live sentinel as far as is known here; try again when that is heard of"
+            ) from TimeoutError("unknown sentinel")
+        told = (way.address, *(place for place in known or () if not is_relayed(place)))
+        places = list(dict.fromkeys(filter(dialable, told)))[:MAX_PLACES]
         problem = Unreachable("no address of it is known")
         for left, place in zip(range(len(places), 0, -1), places, strict=True):
             seconds = until - asyncio.get_running_loop().time()
             try:
                 # Something is left for the circuit itself.
-                return await self.base.dial(place, way.sentinel, max(0.0, seconds) / (left + 1))
+                with self.places.looking(place, wanted):
+                    share = max(0.0, seconds) / (left + 1)
+                    channel = await self.base.dial(place, way.sentinel, share)
             except Unreachable as error:
                 problem = error
+            else:
+                self.places.answered(place, way.sentinel)
+                return channel
         raise Unreachable(
             f"node {short_text(wanted)} is met through sentinel {short_text(way.sentinel)}, "
             f"which cannot be reached: {problem}"

@@ -3,7 +3,9 @@
 Anybody can make up nodes, and addresses that accept a connection and then stay silent. So a dial
 never keeps a message to another node waiting: each node has a line of its own, and only so many
 of these lines may be dialling at a time, some of them for nodes that we had a link with before.
-Who could not be reached is left alone for a while, the longer the more often that happened.
+Who could not be reached is left alone for a while, the longer the more often that happened. So is
+an address where that happened, whoever else is said to be there (`Places`), and it is dialled for
+one of them at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import Ping
 from diffuse_core.errors import ChannelClosed, DiffuseError, Unreachable
+from diffuse_core.services.places import place_of
 from diffuse_core.services.tasks import Dropped, TaskOwner
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ class Sender(Protocol):
 @dataclass(eq=False)
 class _Line:
     waiting: deque[Outgoing] = field(default_factory=deque)
+    addresses: tuple[str, ...] = ()
     task: asyncio.Task[None] | None = None
 
 
@@ -87,7 +91,9 @@ class Deliveries:
         self._links = sender.links
         self._tasks = TaskOwner("deliver")
         self._lines: dict[NodeId, _Line] = {}
-        self._dialling: set[NodeId] = set()
+        self._dialling: dict[NodeId, tuple[str, ...]] = {}
+        self._held: set[str] = set()
+        """Places that are being dialled for one of the nodes that are said to be there."""
         self._failures: dict[NodeId, _Failure] = {}
         self._met: dict[NodeId, None] = {}
         self._dropped = Dropped("too many nodes to dial at a time: dropped gossip")
@@ -105,13 +111,36 @@ class Deliveries:
         dials = self._links.find(node) is None
         if dials and not self._may_dial(node, message):
             return None
-        line = _Line(deque((message,)))
+        known = self._sender.addresses(node)
+        addresses = self._free(node, known) if dials else known
+        if known and not addresses:
+            return None
+        line = _Line(deque((message,)), addresses)
         line.task = self._tasks.spawn(self._serve(node, line), short_text(node))
         if line.task is not None:
             self._lines[node] = line
             if dials:
-                self._dialling.add(node)
+                self._begin_dial(node, addresses)
         return line.task
+
+    def _free(self, node: NodeId, known: tuple[str, ...]) -> tuple[str, ...]:
+        """Where `node` may be dialled now: no place that rests, none twice at a time."""
+        places = self._links.places
+        return tuple(
+            address
+            for address in known
+            if places.is_home(address, node)
+            or not (place_of(address) in self._held or places.rests(address, node))
+        )
+
+    def _begin_dial(self, node: NodeId, addresses: tuple[str, ...]) -> None:
+        home = self._links.places.is_home
+        held = tuple({place_of(one) for one in addresses if not home(one, node)} - self._held)
+        self._dialling[node] = held
+        self._held.update(held)
+
+    def _end_dial(self, node: NodeId) -> None:
+        self._held.difference_update(self._dialling.pop(node, ()))
 
     async def close(self) -> None:
         """End what is under way."""
@@ -131,8 +160,8 @@ class Deliveries:
         broke = False
         link: Link | None = None
         try:
-            link = await self._links.to(node, self._sender.addresses(node))
-            self._dialling.discard(node)
+            link = await self._links.to(node, line.addresses)
+            self._end_dial(node)
             while line.waiting:
                 await link.send(line.waiting[0])
                 line.waiting.popleft()
@@ -147,7 +176,7 @@ class Deliveries:
         except DiffuseError as error:
             log.warning("gossip with %s failed: %s", short_text(node), error)
         finally:
-            self._dialling.discard(node)
+            self._end_dial(node)
             self._lines.pop(node, None)
         while broke and line.waiting:
             self.send(node, line.waiting.popleft())

@@ -11,6 +11,7 @@ from diffuse_core.domain.contacts import Contact, Contacts, Source
 from diffuse_core.domain.identity import short_text
 from diffuse_core.domain.records import record_node
 from diffuse_core.errors import Unreachable
+from diffuse_core.services.places import dialable
 
 if TYPE_CHECKING:
     import random
@@ -112,6 +113,9 @@ class Discovery:
     async def _try(self, contact: Contact) -> None:
         problem = Unreachable("it has no address")
         for address in contact.addresses:
+            # Remembered ones were told by others.
+            if contact.source == "remembered" and not dialable(address):
+                continue
             try:
                 link = await self._node.links.dial(address, contact.expected)
             except Unreachable as error:

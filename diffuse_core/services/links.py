@@ -16,6 +16,7 @@ from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import NotAllowed
 from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.services.loopback import loopback
+from diffuse_core.services.places import Places, dialable
 from diffuse_core.services.race import race
 from diffuse_core.services.tasks import TaskOwner
 from diffuse_core.services.ways import Ways
@@ -116,6 +117,8 @@ class Links:
         allowed: Collection[NodeId] | None = None,
     ) -> None:
         self._transport = transport
+        # A transport that dials Sentinels notes what it finds there in the same table.
+        self.places: Places = getattr(transport, "places", None) or Places()
         self._own = own
         self._allowed = allowed
         self._tasks = TaskOwner("links")
@@ -211,7 +214,9 @@ class Links:
         return await self._adopt(await self._channel(address, expected, patience))
 
     async def _channel(self, address: str, expected: NodeId | None, seconds: float) -> Channel:
-        channel = await self._transport.dial(address, expected, seconds)
+        with self.places.looking(address, expected):
+            channel = await self._transport.dial(address, expected, seconds)
+        self.places.answered(address, channel.remote)
         if not self._is_allowed(channel.remote):
             await channel.close()
             raise Unreachable(
@@ -231,7 +236,8 @@ class Links:
     async def to(self, node: NodeId, addresses: Iterable[str]) -> Link:
         """An open link to `node`, dialling it at whichever of `addresses` answers first.
 
-        They are dialled as `race` does, relayed ones after the others. Takes at most
+        They are dialled as `race` does, relayed ones after the others; others tell of them, so
+        those that lead to nobody in particular are left out (`dialable`). Takes at most
         DIAL_ALL_S; a link that `node` opens meanwhile is as good.
 
         Raises:
@@ -273,7 +279,7 @@ class Links:
             patience = min(DIAL_TIMEOUT_S, max(0.0, until - loop.time()))
             return self._channel(address, node, patience)
 
-        places = self.ways.ordered(node, addresses)
+        places = self.ways.ordered(node, tuple(filter(dialable, addresses)))
         leads = self.ways.head_starts(node, places)
         dials = [partial(channel, address) for address in places]
         problem: Unreachable | None = None
@@ -371,7 +377,7 @@ class Links:
 def _none_answered(node: NodeId, problems: list[Unreachable]) -> Unreachable:
     """Why no address of a node led to it; caused by a TimeoutError where all were silent."""
     if not problems:
-        return Unreachable(f"node {short_text(node)} advertises no address")
+        return Unreachable(f"node {short_text(node)} advertises no address that can be dialled")
     if len(problems) == 1:
         return problems[0]
     causes = [problem.__cause__ for problem in problems]

@@ -29,6 +29,7 @@ from diffuse_core.domain.view import Event, EventLevel, NetworkView
 from diffuse_core.services.deliveries import Deliveries
 from diffuse_core.services.discovery import RETELL_S, Discovery
 from diffuse_core.services.links import Link, Links
+from diffuse_core.services.places import sentinel_addresses
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -195,6 +196,13 @@ class Node:
     def addresses(self, node: NodeId) -> tuple[str, ...]:
         """Where `node` says it can be dialled."""
         return self._gossip.addresses(node)
+
+    def sentinel_addresses(self, node: NodeId) -> tuple[str, ...] | None:
+        """Where a live Sentinel says it can be dialled; () when `node` is none.
+
+        None as long as no other node is known.
+        """
+        return sentinel_addresses(self.members(), self.id, node)
 
     def listening(self) -> tuple[str, ...]:
         """Where this node itself listens: what it is bound to, and what it tells others."""

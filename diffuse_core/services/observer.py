@@ -21,6 +21,7 @@ from diffuse_core.domain.records import record_node
 from diffuse_core.errors import Refused, Unreachable
 from diffuse_core.services.dialling import Place, dial_any
 from diffuse_core.services.links import Link, Links
+from diffuse_core.services.places import sentinel_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,6 +198,13 @@ class Observer:
         """Where `node` says it can be dialled."""
         member = self._members.get(node)
         return member.record.addresses if member else ()
+
+    def sentinel_addresses(self, node: NodeId) -> tuple[str, ...] | None:
+        """Where a live Sentinel says it can be dialled; () when `node` is none.
+
+        None as long as nobody is known.
+        """
+        return sentinel_addresses(self.members(), None, node)
 
     def suspect(self, node: NodeId) -> None:
         """Leave out a node that did not answer."""

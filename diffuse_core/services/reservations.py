@@ -27,6 +27,7 @@ from diffuse_core.domain.relayed_address import RelayedAddress, is_relayed
 from diffuse_core.domain.reservations import ANSWER_S, Candidate, ReservationPlan
 from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.services.circuits import join
+from diffuse_core.services.places import dialable
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def sentinels(node: Directory, own: NodeId, named: Mapping[NodeId, str]) -> list
         sentinel = record_node(member.record)
         if member.record.role != "sentinel" or not member.live or sentinel == own:
             continue
-        told = (*_if_known(named.get(sentinel)), *node.addresses(sentinel))
+        told = (*_if_known(named.get(sentinel)), *filter(dialable, node.addresses(sentinel)))
         places = tuple(place for place in dict.fromkeys(told) if not is_relayed(place))
         if places:
             found.append(Candidate(sentinel, places, sentinel in named, member.rtt_s))

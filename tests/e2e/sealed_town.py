@@ -100,7 +100,7 @@ class SealedTown(Cluster):
         transport = self.transport(identity)
         assert isinstance(transport, CircuitTransport)
         node = self._node(identity, transport, role)
-        transport.addresses = node.addresses
+        transport.addresses = node.sentinel_addresses
         address = await node.start(PLACE, 0, self.bootstrap, ())
         rng = random.Random(1)
         relays = Reservations(

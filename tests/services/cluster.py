@@ -138,7 +138,7 @@ class Cluster:
             role=role,
             version="test",
         )
-        transport.addresses = node.addresses
+        transport.addresses = node.sentinel_addresses
         reservations = Reservations(
             node,
             transport.base,

@@ -317,7 +317,7 @@ class Guest:
         rng = random.Random(identity.node)
         self.town = town
         self.node = Node(identity, transport, SystemClock(), rng, role="client", version="test")
-        transport.addresses = self.node.addresses
+        transport.addresses = self.node.sentinel_addresses
         self.reservations = Reservations(self.node, base, self.candidates, rng, self.advertise)
 
     def candidates(self) -> list[Candidate]:
