@@ -132,6 +132,7 @@ async def test_one_that_we_do_not_read_is_waited_for(monkeypatch: pytest.MonkeyP
         for number in range(5):
             await near.send(bytes([number]))
         await until(lambda: far._connection.recv_messages.paused)
+        monkeypatch.setattr(module, "MIN_BYTES_PER_S", 10**9)
         # As if it had come in with the last ones, a long time ago.
         unfinished.note(far._connection, KIB, finished=True)
         monkeypatch.setattr(module, "GRACE_S", 0.0)
