@@ -138,6 +138,7 @@ async def test_one_that_we_do_not_read_is_waited_for(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(module, "GRACE_S", 0.0)
         looked = unfinished._timer
         await until(lambda: unfinished._timer is not looked)
+        assert unfinished.total == KIB
         assert [await far.receive() for _ in range(5)] == [bytes([n]) for n in range(5)]
         await near.close()
 
