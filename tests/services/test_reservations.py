@@ -169,7 +169,7 @@ async def test_renewed_in_time_and_moved_when_the_sentinel_falls_silent(town: To
         assert desk.count(Reserve) == turn - 1
         clock.now += 0.1
         await until(lambda turn=turn: desk.count(Reserve) == turn)
-    await until(lambda: node.reservations._plan.next_deadline(clock.now) == clock.now + 30)
+        await until(lambda: node.reservations._plan.next_deadline(clock.now) == clock.now + 30)
     desk.answers = []
     one, two = await town.sentinel(), await town.sentinel()
     node.known += [Candidate(other.id, (other.address,)) for other in (one, two)]
