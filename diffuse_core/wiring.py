@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from diffuse_core.adapters.file_storage import FileStorage, load_identity, lock_holder
+from diffuse_core.adapters.file_storage import FileStorage, lock_holder, read_identity
 from diffuse_core.adapters.hardware import SystemHardware
 from diffuse_core.domain.bundle import bundle_digest, open_bundle
-from diffuse_core.domain.identity import NodeId
+from diffuse_core.domain.identity import Identity, NodeId
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ModelUnusable, Unreachable
 from diffuse_core.finding import OWNER_KEY, find_network, open_transport
@@ -222,7 +222,8 @@ async def attach(state: Path, network: NetworkOptions = PUBLIC) -> NodeAttachmen
             f"no node runs with the state directory {state}; start one with `diffuse host`, "
             "`diffuse sentinel` or `diffuse-tui`"
         )
-    owner = load_identity(state, OWNER_KEY)
+    # Where it is gone none is made: either no node runs, or it tells that we are not its owner.
+    owner = read_identity(state, OWNER_KEY) or Identity(os.urandom(32))
     attachment = NodeAttachment(await open_transport(owner, network))
     try:
         await attachment.open(found.address, NodeId(bytes.fromhex(found.node)))

@@ -101,6 +101,9 @@ def test_a_node_that_left_its_file_behind_is_not_there(
     code, _, err = say(command)
     assert code == 5
     assert "127.0.0.1:9" in err
+    (state / "owner.key").unlink()
+    assert say(command)[0] == 5
+    assert not (state / "owner.key").exists()
 
 
 @BOTH

@@ -76,6 +76,10 @@ def write_new(path: Path, data: bytes) -> None:
     descriptor = os.open(path, flags, PRIVATE_FILE)
     try:
         try:
+            if hasattr(os, "fchmod"):
+                # A umask may have taken what its owner needs.
+                with contextlib.suppress(PermissionError):
+                    os.fchmod(descriptor, PRIVATE_FILE)
             left = memoryview(data)
             while left:
                 left = left[os.write(descriptor, left) :]

@@ -86,9 +86,15 @@ class StateLock:
             os.close(self._file)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise unusable(path, error) from error
+            if not holder:
+                # Whoever took it says who it is in the same moment.
+                raise UsageError(
+                    f"another command uses the state directory {self._directory} at this very "
+                    "moment; try again"
+                ) from error
             raise UsageError(
-                f"a node (pid {holder or 'unknown'}) already runs with the state directory "
-                f"{self._directory}; {self._step}"
+                f"another process (pid {holder}) uses the state directory {self._directory}; "
+                f"where it is no node, try again; where it is one, {self._step}"
             ) from error
         return self
 

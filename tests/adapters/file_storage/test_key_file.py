@@ -13,6 +13,7 @@ import pytest
 
 from diffuse_core.adapters.file_storage import (
     FileStorage,
+    export_key,
     install_identity,
     load_identity,
     read_identity,
@@ -47,6 +48,18 @@ def test_an_identity_is_made_once_and_kept(tmp_path: Path) -> None:
     assert load_identity(directory, "owner.key").node != made.node
     assert path.read_text() == text
     assert names(directory) == [NAME, "owner.key"]
+
+
+@posix
+def test_whatever_the_umask_its_owner_can_read_a_key(tmp_path: Path) -> None:
+    former = os.umask(0o777)
+    try:
+        assert export_key(tmp_path / "a.key", Identity(b"1" * 32))
+        made = load_identity(tmp_path, NAME)
+    finally:
+        os.umask(former)
+    assert (mode(tmp_path / "a.key"), mode(tmp_path / NAME)) == (0o600, 0o600)
+    assert load_identity(tmp_path, NAME).seed == made.seed
 
 
 def test_who_is_slower_takes_the_key_that_is_there(

@@ -28,6 +28,13 @@ def test_one_node_per_state_directory(tmp_path: Path) -> None:
         assert (directory / LOCK_NAME).stat().st_mode & 0o777 == 0o600
 
 
+def test_who_has_not_said_yet_who_it_is_is_no_node(tmp_path: Path) -> None:
+    with StateLock(tmp_path):
+        (tmp_path / LOCK_NAME).write_bytes(b"")
+        with pytest.raises(UsageError, match=r"another command uses .*; try again"):
+            StateLock(tmp_path).__enter__()
+
+
 def test_a_lock_in_an_unusable_place(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="cannot use"):
