@@ -5,12 +5,13 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.selection import unreachable_text
 from diffuse_core.domain.standing import replicas_text, state_text, variants, variants_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from diffuse_core.domain.view import ModelView
+    from diffuse_core.domain.view import ModelView, NodeView
 
 WIDTH = 80
 _HEAD = ("MODEL", "STATE", "LAYERS", "LEAST", "HOSTS", "DTYPE", "FINGERPRINT")
@@ -46,6 +47,11 @@ def variant_lines(models: Iterable[ModelView]) -> list[str]:
     """Which ids are there in several ways that share no Route."""
     told = (variants_text(one) for one in variants(models))
     return [line for text in told for line in wrapped(text, "")]
+
+
+def unreachable_lines(nodes: Iterable[NodeView]) -> list[str]:
+    """Whose layers count as held though nobody can dial them now."""
+    return wrapped(unreachable_text(nodes) or "", "")
 
 
 def wrapped(text: str, indent: str) -> list[str]:

@@ -34,7 +34,12 @@ def models(everything: bool, as_json: bool, **given: Any) -> None:
     """List the models that can be served now."""
     set_logging(given["log_level"], given["log_format"])
     view = run_until_done(_look(given))
-    from diffuse_core.cli.coverage_text import model_rows, standing_lines, variant_lines
+    from diffuse_core.cli.coverage_text import (
+        model_rows,
+        standing_lines,
+        unreachable_lines,
+        variant_lines,
+    )
     from diffuse_core.domain.standing import variants
 
     listed = [model for model in view.models if everything or model.servable]
@@ -54,7 +59,7 @@ def models(everything: bool, as_json: bool, **given: Any) -> None:
     if everything:
         for model in listed:
             click.echo("\n" + "\n".join(standing_lines(model)))
-    for line in variant_lines(listed):
+    for line in (*variant_lines(listed), *unreachable_lines(view.nodes)):
         click.echo(line)
 
 
@@ -101,11 +106,11 @@ def _late(telemetry: Telemetry) -> str:
 
 
 def _print_view(view: NetworkView) -> None:
-    from diffuse_core.cli.coverage_text import standing_lines, variant_lines
+    from diffuse_core.cli.coverage_text import standing_lines, unreachable_lines, variant_lines
 
     for model in view.models:
         click.echo("\n".join(standing_lines(model)))
-    for line in variant_lines(view.models):
+    for line in (*variant_lines(view.models), *unreachable_lines(view.nodes)):
         click.echo(line)
     if view.models:
         click.echo("")
@@ -138,6 +143,10 @@ def _node_row(node: NodeView, seen: bool) -> tuple[str, ...]:
 
 def _met_at(node: NodeView) -> str:
     """Where others reach a node: who has relays cannot be dialled from everywhere."""
+    from diffuse_core.domain.selection import unreachable
+
+    if unreachable(node):
+        return "unreachable"
     if node.relays:
         from diffuse_core.domain.identity import SHORT_LENGTH
 

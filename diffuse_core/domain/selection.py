@@ -9,7 +9,10 @@ from diffuse_core.domain.coverage import missing_text
 from diffuse_core.errors import ModelIncomplete, ModelUnknown
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.view import ModelView, NetworkView
+    from collections.abc import Iterable, Sequence
+
+    from diffuse_core.domain.slices import Slice
+    from diffuse_core.domain.view import ModelView, NetworkView, NodeView
 
 DEMO_ALIAS = "demo"
 DEMO_MODEL_ID = "smollm2-135m-instruct"
@@ -18,6 +21,8 @@ _HUB_NAME = re.compile(rf"{_PIECE}(?:/{_PIECE})?")
 _FILES = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json", ".git")
 _WORDS = ("auto", DEMO_ALIAS)
 """Words that mean something else where a model is named."""
+_MAX_NAMED = 4
+"""Of nodes in one sentence."""
 
 
 def network_id(name: str) -> str:
@@ -77,3 +82,36 @@ def require_servable(model: ModelView) -> ModelView:
             "Add a host with `diffuse host --model ...`, or wait for one to get ready"
         )
     return model
+
+
+def unreachable(node: NodeView) -> bool:
+    """Whether a node lives, but says of no address and no Sentinel that it is met there."""
+    return node.liveness != "dead" and not node.addresses and not node.relays
+
+
+def unreachable_text(nodes: Iterable[NodeView]) -> str | None:
+    """Which of the nodes that hold layers nobody can dial, and what to do; None for none."""
+    names = [node.short for node in nodes if node.slice is not None and unreachable(node)]
+    if not names:
+        return None
+    holds, them = ("holds", "it") if len(names) == 1 else ("hold", "them")
+    return (
+        f"{_listed(names)} {holds} layers, but cannot be dialled: no sentinel relays for {them} "
+        "now; start one with `diffuse sentinel`, or try again in a moment"
+    )
+
+
+def no_way_text(missing: Sequence[Slice], names: Sequence[str]) -> str:
+    """Why layers cannot be had that live nodes hold, the nodes by their short names."""
+    parts = ", ".join(map(str, missing))
+    return (
+        f"layers {parts} are held by {_listed(names)}, which no sentinel relays for now; "
+        "start a sentinel or try again in a moment"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        shown.append(f"{len(names) - _MAX_NAMED} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -61,7 +61,7 @@ class ClientService:
 
         Raises:
             ModelUnknown: nobody holds such a model.
-            ModelIncomplete: some range is held by no live node.
+            ModelIncomplete: some range is held by no live node, or by none that can be met.
             UsageError: the prompt does not fit the model, or it has no chat template.
             Refused: no Host took the Session.
             StagesLost: a Stage was lost after tokens were shown, and none could take its place.
@@ -69,11 +69,13 @@ class ClientService:
         clock = self._directory.clock
         started = clock.monotonic()
         model = self._model(request.model)
+        choice = RouteChoice(self._directory, model, self._rng, self._own)
+        # Else it would be the bundle that nobody gives.
+        choice.require_a_way()
         tokenizer = await self._fetcher.tokenizer(model)
         # A hostile template may take seconds to be given up; the loop must not wait for it.
         prompt = await asyncio.to_thread(_encode, tokenizer, request)
         decoding = _decoding(tokenizer, request, model.shape.context - len(prompt))
-        choice = RouteChoice(self._directory, model, self._rng, self._own)
         generation = Generation(self._desk, choice, clock, prompt, decoding)
         try:
             drawn = await generation.first()

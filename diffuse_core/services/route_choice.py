@@ -14,6 +14,7 @@ from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import Hop
 from diffuse_core.domain.records import record_node
 from diffuse_core.domain.router import Candidate, choose_route
+from diffuse_core.domain.selection import no_way_text
 from diffuse_core.domain.slices import gaps
 from diffuse_core.errors import DiffuseError, ModelIncomplete, Refused, Unreachable
 from diffuse_core.services.blame import Blame
@@ -100,7 +101,28 @@ class RouteChoice:
         for avoid in choices[:-1]:
             with contextlib.suppress(ModelIncomplete):
                 return choose_route(layers, candidates, avoid, self._rng)
-        return choose_route(layers, candidates, choices[-1], self._rng)
+        try:
+            return choose_route(layers, candidates, choices[-1], self._rng)
+        except ModelIncomplete:
+            self.require_a_way()
+            raise
+
+    def require_a_way(self) -> None:
+        """Nothing, unless live nodes hold layers that nobody else does, and cannot be met.
+
+        Raises:
+            ModelIncomplete: naming those nodes.
+        """
+        missing = self._unanswered()
+        cut_off = {
+            short_text(record_node(member.record))
+            for member in holders(self._directory.members(), self.model)
+            if not self._may_serve(member)
+            and member.record.holding is not None
+            and any(member.record.holding.slice.overlaps(gap) for gap in missing)
+        }
+        if cut_off:
+            raise ModelIncomplete(no_way_text(missing, sorted(cut_off)))
 
     def _candidate(self, member: Member) -> Candidate:
         record, node = member.record, record_node(member.record)
@@ -190,13 +212,18 @@ class RouteChoice:
 
     def missing(self) -> str:
         """The layers that no host holds which answers, as in "4:8, 12:16"."""
+        return ", ".join(map(str, self._unanswered()))
+
+    def _unanswered(self) -> tuple[Slice, ...]:
         barred = self._blame.avoided | self._blame.condemned
         answering = [
             member.record.holding.slice
             for member in holders(self._directory.members(), self.model)
-            if member.record.holding is not None and member.record.node not in barred
+            if member.record.holding is not None
+            and member.record.node not in barred
+            and self._may_serve(member)
         ]
-        return ", ".join(map(str, gaps(self.model.shape.layers, answering)))
+        return gaps(self.model.shape.layers, answering)
 
     def explained(self, error: ModelIncomplete) -> DiffuseError:
         """No Route is left: say so in the words of what went wrong before, if anything did."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from diffuse_core.cli import nodes
+from diffuse_core.cli.coverage_text import unreachable_lines
 from diffuse_core.cli.look import _met_at
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.relayed_address import RelayedAddress
+from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import NodeView
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import PUBLIC
@@ -109,7 +112,7 @@ def test_nobody_is_told_to_join_at_a_relayed_address(
 @pytest.mark.parametrize(
     ("addresses", "relays", "shown"),
     [
-        ((), (), "-"),
+        ((), (), "unreachable"),
         (("192.0.2.7:9440",), (), "192.0.2.7:9440"),
         ((), ("1a2b3c4d" + "0" * 56,), "via 1a2b3c4d"),
         (("10.0.0.2:1",), ("1a2b3c4d" + "0" * 56, "f" * 64), "via 1a2b3c4d, ffffffff"),
@@ -129,3 +132,22 @@ def test_status_tells_through_whom_a_node_is_met(
         relays=relays,
     )
     assert _met_at(view) == shown
+    dead = msgspec.structs.replace(view, liveness="dead")
+    assert _met_at(dead) == ("-" if shown == "unreachable" else shown)
+
+
+def test_whose_layers_cannot_be_had_is_said_in_a_line() -> None:
+    host = {"role": "host", "liveness": "alive", "last_seen_s": 0.0, "version": "test"}
+    cut_off = [
+        NodeView(node=f"{n}" * 64, short=f"{n}" * 8, slice=Slice(0, 3), **host) for n in range(6)
+    ]
+    lines = unreachable_lines(cut_off[:1])
+    assert " ".join(lines).startswith("00000000 holds layers, but cannot be dialled: no sentinel ")
+    assert lines[1].startswith("  start one with `diffuse sentinel`")
+    assert max(map(len, lines)) <= 80
+    many = " ".join(unreachable_lines(cut_off))
+    assert many.startswith("00000000, 11111111, 22222222, 33333333 and 2 more hold layers")
+    met = msgspec.structs.replace(cut_off[0], relays=("a" * 64,))
+    idle = msgspec.structs.replace(cut_off[0], slice=None)
+    gone = msgspec.structs.replace(cut_off[0], liveness="dead")
+    assert unreachable_lines([met, idle, gone]) == []
