@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 
 from diffuse_core.domain.view import Failed
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
-from diffuse_tui.presenter.banner import Link
+from diffuse_tui.presenter.banner import Link, NodeEnded
 from diffuse_tui.screens.main import MainScreen
 from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
 from diffuse_tui.widgets.chat_pane import ChatPane
@@ -51,6 +51,7 @@ class DiffuseApp(App[None]):
         open_chat: Keep the chat open from the start, also while no model answers.
         title: What the top line says on the left.
         retry: Seconds between attempts to attach.
+        replace: Called when a node is to be started in the place of one that ended.
     """
 
     CSS_PATH = "diffuse.tcss"
@@ -59,6 +60,7 @@ class DiffuseApp(App[None]):
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True),
         Binding("ctrl+c", "interrupt", "Quit", show=False, system=True),
         Binding("r", "retry", "Reconnect", show=False),
+        Binding("s", "start_node", "Start a node", show=False),
     ]
 
     def __init__(
@@ -69,12 +71,15 @@ class DiffuseApp(App[None]):
         open_chat: bool = False,
         title: str = "Diffuse",
         retry: Sequence[float] = RETRY_S,
+        replace: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._reach = attach
         self._main = MainScreen(title, model, open_chat=open_chat)
         self._retry = tuple(retry)
         self._retry_now = asyncio.Event()
+        self._replace = replace
+        self._ended = False
         self._attachment: Attachment | None = None
         self._hard_exit: asyncio.TimerHandle | None = None
         self._generation: Worker[None] | None = None
@@ -139,7 +144,7 @@ class DiffuseApp(App[None]):
             reason, fed = await self._feed()
             attempt = 1 if fed else attempt + 1
             wait = self._retry[min(attempt, len(self._retry)) - 1]
-            advice = f"{reason} · retrying in {wait:g} s (r: now)"
+            advice = reason if self._ended else f"{reason} · retrying in {wait:g} s (r: now)"
             self._tell(Link("disconnected", advice))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -147,13 +152,14 @@ class DiffuseApp(App[None]):
 
     async def _feed(self) -> tuple[str, bool]:
         """Attach and pass updates on until the tie breaks; why it did, and whether any came."""
-        fed = False
+        fed = self._ended = False
         try:
             self._attachment = await self._reach()
             async for update in self._attachment.updates():
                 fed = True
                 self._pass_on(update)
         except (DiffuseError, OSError, TimeoutError) as error:
+            self._ended = isinstance(error, NodeEnded)
             return str(error) or type(error).__name__, fed
         finally:
             await self._let_go()
@@ -177,6 +183,12 @@ class DiffuseApp(App[None]):
     def action_retry(self) -> None:
         """Do not wait for the next attempt."""
         self._retry_now.set()
+
+    def action_start_node(self) -> None:
+        """Start a node here in the place of one that ended; nothing while there is one."""
+        if self._ended:
+            self._replace()
+            self._retry_now.set()
 
     # --- generations ------------------------------------------------------------------------
 

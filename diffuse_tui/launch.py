@@ -67,7 +67,12 @@ async def _local(given: argparse.Namespace) -> int:
         may_start=given.command != "attach",
     )
     try:
-        app = DiffuseApp(node.attach, model=given.model, open_chat=given.command == "chat")
+        app = DiffuseApp(
+            node.attach,
+            model=given.model,
+            open_chat=given.command == "chat",
+            replace=node.replace,
+        )
         return await _show(app)
     finally:
         await node.stop()

@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError, Unreachable
+from diffuse_tui.presenter.banner import NodeEnded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,11 +33,17 @@ class LocalNode:
         self._bootstrap = bootstrap
         self._may_start = may_start
         self._child: asyncio.subprocess.Process | None = None
+        self._other = False
+        """Whether the node that was attached to last is none that this started."""
 
     async def attach(self) -> Attachment:
         """Attach as the owner, starting a node first when none runs.
 
+        A node that somebody else started is not replaced when it ends: with other options than
+        it had, the new one might tell addresses that were to be kept back, under the same id.
+
         Raises:
+            NodeEnded: that happened; `replace` lets the next call start one.
             DiffuseError: there is none, or it does not start; the message tells why.
         """
         # Imported here, after the first paint: the screen must not wait for the network's modules.
@@ -44,8 +51,16 @@ class LocalNode:
         from diffuse_core.wiring import attach
 
         if running_node(self._state) is None and self._may_start:
+            if self._other:
+                raise NodeEnded("its node has ended; waiting for it · Esc, s: start one here")
             await self._start()
-        return await attach(self._state, self._network)
+        attachment = await attach(self._state, self._network)
+        self._other = self._child is None or self._child.returncode is not None
+        return attachment
+
+    def replace(self) -> None:
+        """Start a node in the place of one that ended, with the next `attach`."""
+        self._other = False
 
     async def _start(self) -> None:
         from diffuse_core.settings import running_node
@@ -56,7 +71,10 @@ class LocalNode:
             arguments = ["node", "--state-dir", str(self._state), *self._network.arguments()]
             for address in self._bootstrap:
                 arguments += ["--bootstrap", address]
-            with (self._state / LOG).open("wb") as log:
+            # It names other nodes and where they are: for nobody else's eyes.
+            self._log().touch(0o600)
+            self._log().chmod(0o600)
+            with self._log().open("wb") as log:
                 self._child = await asyncio.create_subprocess_exec(
                     *own_command(*arguments, "--exit-with-parent"),
                     stdin=asyncio.subprocess.PIPE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from diffuse_core.domain.plain_text import clean_line, shorten
+from diffuse_core.errors import Unreachable
 from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.spans import Line, Span
 from diffuse_tui.presenter.standing import absence, alone, standing
@@ -32,6 +33,10 @@ class Link(NamedTuple):
 
     state: LinkState
     reason: str = ""
+
+
+class NodeEnded(Unreachable):
+    """The node that the app was attached to, and that it had not started, has ended."""
 
 
 def title_line(

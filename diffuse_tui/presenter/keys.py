@@ -19,6 +19,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Tab  Shift+Tab", "next or previous part of the screen"),
             ("F5  m", "choose the model"),
             ("r", "connect to the node again at once"),
+            ("s", "start a node here, when the one that was attached to has ended"),
             ("F1  ?", "this help"),
             ("Ctrl+Q", "quit at once; q twice or Ctrl+C twice do the same"),
         ),
@@ -50,6 +51,7 @@ _SHAPES: tuple[tuple[str, Tone, str], ...] = (
     ("░", "bad", "nobody holds them: the model cannot answer"),
     ("E H", "good", "embedding and head, at the model's ends"),
     ("*", "mine", "this node"),
+    ("⇄", "dim", "relayed: the node is met through sentinels"),
 )
 _WORDS: tuple[tuple[str, Tone, str, str], ...] = (
     ("●", "good", "Robust", "every layer has at least the target number of holders"),
