@@ -18,7 +18,7 @@ from diffuse_tui.presenter.figures import (
 from diffuse_tui.presenter.spans import Line, Span
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.view import Telemetry
+    from diffuse_core.domain.view import NetworkView, Telemetry
     from diffuse_tui.presenter.spans import Tone
 
 _LABEL = 9
@@ -52,6 +52,17 @@ def machine_lines(telemetry: Telemetry | None, width: int, rows: int = 6) -> tup
     )
     # The device and the KV are the least of it where there is little room.
     return lines if rows >= len(lines) else tuple(lines[i] for i in (0, 1, 3, 5, 4, 2)[:rows])
+
+
+def met_text(view: NetworkView) -> str:
+    """Through whom others reach this node; nothing when they dial it."""
+    for node in view.nodes:
+        if node.me and node.relays:
+            via = ", ".join(clean_line(relay[:8]) for relay in node.relays[:2])
+            return f"relayed by sentinel {via}"
+        if node.me and not node.addresses:
+            return "no sentinel relays for it now"
+    return ""
 
 
 def _held(telemetry: Telemetry) -> tuple[str, Tone]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_core.domain.selection import unreachable
 from diffuse_tui.presenter.figures import (
     NOTHING,
     age_text,
@@ -27,8 +28,12 @@ COLUMNS: tuple[tuple[str, int], ...] = (
     ("tok/s", 6),
     ("   trip", 8),
     ("  seen", 7),
+    (" met", 12),
 )
-"""Heading and width in cells of each column."""
+"""Heading and width in cells of each column; the last is the first to be cut off."""
+
+RELAYED = "⇄"
+"""Beside the round trip of a node that is met through sentinels."""
 
 _STATE: dict[str, tuple[str, Tone]] = {
     "ready": ("●", "good"),
@@ -70,9 +75,24 @@ def _cells(node: NodeView, model: ModelView | None) -> tuple[Span, ...]:
         Span(f"{glyph} {word}", tone),
         Span(_load(node), gone),
         Span(speed_text(node.tokens_per_s).rjust(5), gone),
-        Span(("local" if node.me else round_trip_text(node.rtt_s)).rjust(7), gone),
+        Span(_trip(node), gone),
         Span((NOTHING if node.me else age_text(node.last_seen_s)).rjust(6), gone),
+        Span(f" {_met(node)}", "warning" if unreachable(node) else gone),
     )
+
+
+def _trip(node: NodeView) -> str:
+    trip = "local" if node.me else round_trip_text(node.rtt_s)
+    return trip.rjust(7) + (RELAYED if node.relays else "")
+
+
+def _met(node: NodeView) -> str:
+    """How others reach a node."""
+    if node.relays:
+        return "relayed"
+    if node.addresses:
+        return "direct"
+    return "unreachable" if unreachable(node) else NOTHING
 
 
 def _state(node: NodeView, model: ModelView | None) -> tuple[str, str, Tone]:

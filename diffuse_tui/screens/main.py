@@ -132,6 +132,7 @@ class MainScreen(Screen[None]):
             model = choose(facts.view, facts.wanted, self._chosen)
             self.query_one(CoverageMap).show_model(model, facts.view.nodes)
             self.query_one(ReplicaTable).show_view(facts.view, model)
+            self.query_one(MachinePanel).show_view(facts.view)
             if facts.link.state in ("attached", "stalled"):
                 why = refusal(model, facts.view, facts.wanted)
         self._facts = facts._replace(model=model)

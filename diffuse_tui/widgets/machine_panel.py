@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from textual.widget import Widget
 
-from diffuse_tui.presenter.machine import machine_lines
+from diffuse_tui.presenter.machine import machine_lines, met_text
 from diffuse_tui.widgets.paint import Painter
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from diffuse_core.domain.view import Telemetry
+    from diffuse_core.domain.view import NetworkView, Telemetry
 
 
 class MachinePanel(Widget):
@@ -30,6 +30,10 @@ class MachinePanel(Widget):
         if telemetry != self._telemetry:
             self._telemetry = telemetry
             self.refresh()
+
+    def show_view(self, view: NetworkView) -> None:
+        """Tell how others reach this node."""
+        self.border_subtitle = met_text(view)
 
     def render_line(self, y: int) -> Strip:
         """Draw one line."""

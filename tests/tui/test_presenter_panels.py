@@ -9,7 +9,7 @@ from diffuse_core.domain.view import Event, NodeView
 from diffuse_tui.presenter import figures
 from diffuse_tui.presenter.events import event_line, wrapped_event
 from diffuse_tui.presenter.keys import KEYS, help_lines
-from diffuse_tui.presenter.machine import machine_lines
+from diffuse_tui.presenter.machine import machine_lines, met_text
 from diffuse_tui.presenter.node_detail import node_lines
 from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
 from diffuse_tui.presenter.spans import Span, merged, plain
@@ -69,23 +69,23 @@ def rows(*nodes: NodeView) -> list[list[str]]:
 def test_rows_are_in_slice_order_and_say_what_is_known() -> None:
     table = rows(
         node(9, role="client"),
-        node(8, role="sentinel", rtt_s=0.0004),
+        node(8, role="sentinel", rtt_s=0.0004, relays=("f" * 64,)),
         node(7),
         node(2, (15, 30), sessions=2, kv_used=1, kv_budget=4, tokens_per_s=9.5, last_seen_s=70),
-        node(1, (0, 15), me=True),
+        node(1, (0, 15), me=True, addresses=("10.0.0.2:1",)),
         node(3, (15, 30), state="loading"),
         node(4, (0, 30), liveness="dead"),
         node(5, (0, 30), model="other"),
     )
     assert table == [
-        ["00000001*", "0:15", "● ready", "—", "—", "local", "—"],
-        ["00000002", "15:30", "● ready", "2 · 25 %", "9.5", "—", "1 min"],
-        ["00000003", "15:30", "◔ loading", "—", "—", "—", "now"],
-        ["00000004", "0:30", "✖ dead", "—", "—", "—", "now"],
-        ["00000005", "0:30", "● other", "—", "—", "—", "now"],
-        ["00000007", "—", "· idle", "—", "—", "—", "now"],
-        ["00000008", "—", "· sentinel", "—", "—", "0.4 ms", "now"],
-        ["00000009", "—", "· client", "—", "—", "—", "now"],
+        ["00000001*", "0:15", "● ready", "—", "—", "local", "—", "direct"],
+        ["00000002", "15:30", "● ready", "2 · 25 %", "9.5", "—", "1 min", "unreachable"],
+        ["00000003", "15:30", "◔ loading", "—", "—", "—", "now", "unreachable"],
+        ["00000004", "0:30", "✖ dead", "—", "—", "—", "now", "—"],
+        ["00000005", "0:30", "● other", "—", "—", "—", "now", "unreachable"],
+        ["00000007", "—", "· idle", "—", "—", "—", "now", "unreachable"],
+        ["00000008", "—", "· sentinel", "—", "—", "0.4 ms⇄", "now", "relayed"],
+        ["00000009", "—", "· client", "—", "—", "—", "now", "unreachable"],
     ]
     assert {len(row) for row in table} == {len(COLUMNS)}
 
@@ -130,6 +130,15 @@ def test_this_machine() -> None:
     assert few == ["CPU", "memory", "holds", "traffic"]
     bare = msgspec.structs.replace(TELEMETRY, slice=Slice(0, 1))
     assert plain(machine_lines(bare, 60)[3]) == " holds   0:1 of "
+
+
+def test_this_machine_says_through_whom_it_is_met() -> None:
+    relays = ("1a2b3c4d" + "0" * 56, "\x1b" + "f" * 63)
+    told = met_text(network(node(2), node(1, me=True, relays=relays)))
+    assert told == "relayed by sentinel 1a2b3c4d, ␛fffffff"
+    assert met_text(network(node(1, me=True, addresses=("10.0.0.2:1",)), node(2))) == ""
+    assert met_text(network(node(1, me=True))) == "no sentinel relays for it now"
+    assert met_text(network(node(1))) == ""
 
 
 def test_a_node_in_full() -> None:
