@@ -120,8 +120,9 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
             # The farewell goes over these links as well.
             stack.push_async_callback(relays.close)
             stack.push_async_callback(node.stop)
+            relay: RelayService | None = None
             if options.role == "sentinel":
-                _help_others(node, transport, stack)
+                relay = _help_others(node, transport, stack)
             address = await _listen(node, options)
             _be_reached(node, relays, options, address, stack)
             _announce(storage, node, address)
@@ -129,7 +130,7 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
             hope = await find_others(
                 node, storage, options.network, options.bootstrap, address, stack
             )
-            await _serve(node, owner.node, options, hope, stop, stack)
+            await _serve(node, owner.node, options, hope, stop, stack, relay)
 
 
 async def _listen(node: Node, options: NodeOptions) -> str:
@@ -153,12 +154,13 @@ async def _listen(node: Node, options: NodeOptions) -> str:
 
 def _help_others(
     node: Node, transport: CircuitTransport, stack: contextlib.AsyncExitStack
-) -> None:
+) -> RelayService:
     """What a Sentinel does for nodes that may not be dialled."""
     relay = RelayService(node, fresh_rng())
     stack.push_async_callback(relay.close)
     relay.start()
     stack.push_async_callback(DialBack(node.links, transport.base, node.clock).close)
+    return relay
 
 
 def _be_reached(
@@ -196,6 +198,7 @@ async def _serve(
     hope: float,
     stop: asyncio.Event,
     stack: contextlib.AsyncExitStack,
+    relay: RelayService | None,
 ) -> None:
     hardware = SystemHardware()
     cache = FileStorage(cache_dir() / "bundles")
@@ -212,7 +215,7 @@ async def _serve(
     ending = Ending(host.leave if host is not None else None)
     stack.push_async_callback(ending.close)
     work.append(asyncio.create_task(ending.over(stop), name="end"))
-    feed = FeedService(node, hardware, client, owner, ending.ask, host)
+    feed = FeedService(node, hardware, client, owner, ending.ask, host, relay)
     stack.push_async_callback(feed.close)
     try:
         done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)

@@ -91,8 +91,19 @@ def status(as_json: bool, **given: Any) -> None:
             f"process {telemetry.process_rss / 2**20:.0f} MiB, "
             f"weights {telemetry.weight_bytes / 2**20:.0f} MiB, "
             f"KV {telemetry.kv_used / 2**20:.0f} of {telemetry.kv_budget / 2**20:.0f} MiB, "
-            f"{telemetry.tokens_per_s:.1f} tokens/s{_late(telemetry)}"
+            f"{telemetry.tokens_per_s:.1f} tokens/s{_relays(telemetry)}{_late(telemetry)}"
         )
+
+
+def _relays(telemetry: Telemetry) -> str:
+    """What a sentinel does for others."""
+    relay = telemetry.relay
+    if relay is None:
+        return ""
+    return (
+        f", relays: {relay.reservations} reservations, {relay.circuits} circuits, "
+        f"{relay.bytes_relayed / 2**20:.1f} MiB so far"
+    )
 
 
 def _late(telemetry: Telemetry) -> str:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from diffuse_core.domain.allowances import Allowances
+from diffuse_core.domain.view import RelayFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,14 +69,6 @@ class RelayLimits:
     total_bytes_per_s: float = 32.0 * 2**20
     """About half of what one core copies, so that the Sentinel stays awake; a quarter of a line of
     1 Gbit/s, each way."""
-
-
-class RelayFigures(msgspec.Struct, frozen=True):
-    """How busy a relay is; bytes since it started."""
-
-    reservations: int
-    circuits: int
-    bytes_relayed: int
 
 
 @dataclass(frozen=True)

@@ -100,13 +100,22 @@ class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ModelView, ...]
 
 
+class RelayFigures(msgspec.Struct, frozen=True):
+    """How busy a Sentinel's relay is; bytes since it started, both ways."""
+
+    reservations: int
+    circuits: int
+    bytes_relayed: int
+
+
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """What the node's owner sees of the machine and the process.
 
     Percent 0..100, sizes in bytes, rates per second. `stage` tells in words what the host is
     doing ("loading 40 %", "ready"). `loop_lag` is how late the event loop gets to what is due, in
     seconds: over the last minute, and `ever` since the start. `bytes_in` and `bytes_out` are of
-    all frames since then; `tasks` those of the event loop, `open_files` file descriptors.
+    all frames since then; `tasks` those of the event loop, `open_files` file descriptors. `relay`
+    is a Sentinel's.
     """
 
     cpu_percent: float
@@ -135,6 +144,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     loop_lag_ever_max_s: float = 0.0
     tasks: int = 0
     open_files: int = 0
+    relay: RelayFigures | None = None
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from diffuse_core.services.host import HostService
     from diffuse_core.services.links import Link
     from diffuse_core.services.node import Node
+    from diffuse_core.services.relay import RelayService
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class FeedService:
         owner: NodeId,
         stop: Callable[[float | None], None],
         host: HostService | None = None,
+        relay: RelayService | None = None,
     ) -> None:
         self._node = node
         self._hardware = hardware
@@ -66,6 +68,7 @@ class FeedService:
         self._owner = owner
         self._stop = stop
         self._host = host
+        self._relay = relay
         self._started = node.clock.monotonic()
         self._tasks = TaskOwner("feed")
         self._running: dict[tuple[Link, int], asyncio.Task[None]] = {}
@@ -159,6 +162,7 @@ class FeedService:
             loop_lag_ever_max_s=round(lags.ever_max_s, 4),
             tasks=len(asyncio.all_tasks()),
             open_files=sample.open_files,
+            relay=self._relay.figures() if self._relay is not None else None,
         )
 
     # --- generations ------------------------------------------------------------------

@@ -35,8 +35,8 @@ from diffuse_core.services.tasks import TaskOwner
 if TYPE_CHECKING:
     import random
 
-    from diffuse_core.domain.relay import RelayFigures
     from diffuse_core.domain.relay_messages import RelayProblem
+    from diffuse_core.domain.view import RelayFigures
     from diffuse_core.ports import Channel
     from diffuse_core.services.directory import Directory
     from diffuse_core.services.links import Link

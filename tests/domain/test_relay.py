@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.relay import Granted, Opened, RelayBook, RelayFigures, RelayLimits
+from diffuse_core.domain.relay import Granted, Opened, RelayBook, RelayLimits
+from diffuse_core.domain.view import RelayFigures
 
 if TYPE_CHECKING:
     from diffuse_core.domain.relay_messages import RelayProblem

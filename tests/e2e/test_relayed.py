@@ -43,6 +43,9 @@ def test_a_host_that_lets_nobody_in_answers(town: Town) -> None:
     town.run_host("h", *RELAYED)
     town.until(lambda: town.reserved("h", "s"))
     assert answer(town) == {(town.id_of("h"), "relay")}
+    relayed = town.own_status("s")["telemetry"]["relay"]
+    assert relayed["reservations"] == 1
+    assert relayed["bytes_relayed"] > TOKENS
     town.until(lambda: town.idle("h"), FREED_S)
     with town.asking("o", words(5), LONG) as asking:
         asking.until_words(20)

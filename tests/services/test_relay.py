@@ -12,7 +12,7 @@ import pytest
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.codec import encode
 from diffuse_core.domain.records import Holding
-from diffuse_core.domain.relay import RelayFigures, RelayLimits
+from diffuse_core.domain.relay import RelayLimits
 from diffuse_core.domain.relay_messages import (
     DeclineCircuit,
     RelayRefused,
@@ -20,6 +20,7 @@ from diffuse_core.domain.relay_messages import (
     Reserve,
     Reserved,
 )
+from diffuse_core.domain.view import RelayFigures
 from diffuse_core.errors import ChannelClosed
 from tests.services.relaying import Relaying, break_off, ended, heard, refusal
 from tests.services.waiting import until
