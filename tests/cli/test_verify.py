@@ -49,6 +49,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_report_of_a_model_that_is_equal(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +72,7 @@ def test_the_report_of_a_model_that_is_equal(
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.slow
 def test_the_table_and_the_progress_of_people(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +88,7 @@ def test_the_table_and_the_progress_of_people(
     assert shown.err.count("loading layers 0:10\n") == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_differs_ends_with_3_and_names_the_ways(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_model_that_differs_ends_with_3_and_names_the_ways(
     assert "DIFFERENT" in shown.out
 
 
+@pytest.mark.slow
 def test_a_model_without_words_and_of_another_family(
     wordless: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,6 +133,7 @@ def ready(hosts: Sequence[Host]) -> bool:
     return all(host.service.ready.is_set() for host in hosts)
 
 
+@pytest.mark.slow
 async def test_nobody_moves_while_others_depend_on_it(
     cluster: Cluster, tiny: TinyModel, quick_death: None
 ) -> None:
@@ -248,6 +249,7 @@ async def test_a_host_says_what_it_computes_with(cluster: Cluster) -> None:
     assert "computes with 3 threads in fp32 on cpu" in told
 
 
+@pytest.mark.slow
 async def test_load_is_reported(cluster: Cluster, tiny: TinyModel) -> None:
     host = await cluster.host()
     await say(cluster, tiny)

@@ -85,6 +85,7 @@ def test_every_cut_of_a_good_model_says_what_the_whole_says(
     assert [len(said.tokens) for said in report.said] == [COUNT, COUNT]
 
 
+@pytest.mark.slow
 def test_what_the_whole_says_is_what_the_library_says(saved: Callable) -> None:
     source = saved("qwen3", tie_word_embeddings=True)
     report = verified(source)
@@ -93,6 +94,7 @@ def test_what_the_whole_says_is_what_the_library_says(saved: Callable) -> None:
         assert list(said.tokens) == library.generate(said.prompt.tokens, COUNT)
 
 
+@pytest.mark.slow
 def test_progress_goes_from_nothing_to_all(saved: Callable) -> None:
     told: list[tuple[str, float]] = []
     verified(saved("llama"), library=True, told=told)
@@ -104,6 +106,7 @@ def test_progress_goes_from_nothing_to_all(saved: Callable) -> None:
     assert "cut 0:2 2:4, loaded apart" in whats
 
 
+@pytest.mark.slow
 def test_a_hop_that_changes_numbers_is_found(
     saved: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def test_a_hop_that_changes_numbers_is_found(
     assert not report.equal
 
 
+@pytest.mark.slow
 def test_a_change_of_the_last_bits_leaves_the_tokens_and_is_told(
     saved: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +132,7 @@ def test_a_change_of_the_last_bits_leaves_the_tokens_and_is_told(
     assert 0 < max(outcome.difference for outcome in report.outcomes) < 0.01
 
 
+@pytest.mark.slow
 def test_slices_that_are_loaded_wrong_are_found(
     saved: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +151,7 @@ def test_slices_that_are_loaded_wrong_are_found(
     assert all(outcome.loaded for outcome in report.outcomes if not outcome.same_bits)
 
 
+@pytest.mark.slow
 def test_company_that_changes_what_is_said_is_found(
     saved: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +167,7 @@ def test_company_that_changes_what_is_said_is_found(
     assert report.outcomes[0].way == "whole, prompts one by one"
 
 
+@pytest.mark.slow
 def test_another_answer_than_the_library_s_is_found(
     saved: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +204,7 @@ def test_a_model_that_does_not_fit_is_verified_in_windows(
         verified(source, capacity=sizes.weight_bytes(Slice(0, LAYERS)) - 1, library=True)
 
 
+@pytest.mark.slow
 def test_windows_find_what_differs(saved: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     source = saved("llama")
     capacity = source.shape("fp32").weight_bytes(Slice(LAYERS - 2, LAYERS))
@@ -272,6 +280,7 @@ def test_a_gpu_says_the_same_in_slices(saved: Callable, kind: str, contract: str
     assert report.equal
 
 
+@pytest.mark.slow
 def test_one_prompt_alone_needs_no_comparison_with_itself(saved: Callable) -> None:
     source = saved("llama")
     prompts = (Prompt("one", (1, 2, 3)),)
