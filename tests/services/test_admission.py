@@ -14,15 +14,16 @@ from diffuse_core.adapters.models.directory_source import DirectorySource
 from diffuse_core.domain import liveness
 from diffuse_core.domain.records import Holding
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import GenerateRequest, TextDelta
+from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import ModelIncomplete, ModelUnknown, Refused, StagesLost
 from diffuse_core.services.host import reference
 from tests.services.cluster import PLENTY
+from tests.services.hearing import heard
 from tests.services.tiny_model import CONTEXT, LAYERS, ids, words
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
 
     from diffuse_core.domain.records import ModelRef
     from tests.services.cluster import Cluster
@@ -42,15 +43,6 @@ def model_of(cluster: Cluster) -> ModelRef:
 def sessions_of_memory(model: ModelRef, part: Slice, positions: int) -> int:
     """Bytes for a slice and `positions` of KV."""
     return model.shape.weight_bytes(part) + len(part) * model.shape.kv_bytes * positions
-
-
-async def first_tokens(stream: AsyncGenerator, count: int) -> list[int]:
-    tokens: list[int] = []
-    while len(tokens) < count:
-        event = await anext(stream)
-        if isinstance(event, TextDelta):
-            tokens.extend(event.token_ids)
-    return tokens
 
 
 async def test_an_unknown_model_is_named_with_those_that_are_known(split: Callable) -> None:
@@ -89,7 +81,7 @@ async def test_no_room_for_kv_is_refused_with_figures(cluster: Cluster, tiny: Ti
     host = await cluster.host(memory=room)
     client = await cluster.client()
     async with aclosing(client.generate(ask(13, 100))) as stream:
-        await first_tokens(stream, 2)
+        await heard(stream, 2)
         with pytest.raises(Refused, match=r"declined: 113 positions need .* MiB of KV;") as got:
             await client.whole(ask(13, 100))
         assert got.value.reason == "memory"
@@ -136,13 +128,13 @@ async def test_a_stage_that_dies_ends_the_generation_quickly(
     client = await cluster.client()
     lost = cluster.hosts[victim]
     async with asyncio.timeout(QUICK_S), aclosing(client.generate(ask(13, 100))) as stream:
-        told = await first_tokens(stream, 10)
+        told = await heard(stream, 10)
         if orderly:
             await cluster.leave(lost)
         else:
             cluster.crash(lost)
         with pytest.raises(StagesLost, match="ask again") as got:
-            told += await first_tokens(stream, 90)
+            told += await heard(stream, 90)
     assert got.value.exit_code == 7
     assert tuple(told) == tiny.says(ids(13), 100, ignore_eos=True)[: len(told)]
     for host in cluster.hosts:
@@ -155,10 +147,10 @@ async def test_a_stage_that_leaves_over_sockets(split: Callable) -> None:
     client = await cluster.client()
     lost = cluster.hosts[1]
     async with asyncio.timeout(QUICK_S), aclosing(client.generate(ask(13, 100))) as stream:
-        await first_tokens(stream, 10)
+        await heard(stream, 10)
         await cluster.leave(lost)
         with pytest.raises(StagesLost, match="ask again"):
-            await first_tokens(stream, 90)
+            await heard(stream, 90)
     for host in cluster.hosts:
         if host is not lost:
             await host.idle()
@@ -169,10 +161,10 @@ async def test_the_only_stage_dies(split: Callable) -> None:
     cluster = await split(1)
     client = await cluster.client()
     async with asyncio.timeout(QUICK_S), aclosing(client.generate(ask(13, 100))) as stream:
-        await first_tokens(stream, 3)
+        await heard(stream, 3)
         cluster.crash(cluster.hosts[0])
         with pytest.raises(StagesLost, match="ended"):
-            await first_tokens(stream, 97)
+            await heard(stream, 97)
 
 
 async def test_a_dead_host_is_replaced_before_the_first_token(

@@ -11,6 +11,7 @@ import pytest
 from diffuse_core.domain.view import Finished, GenerateRequest, TextDelta
 from diffuse_core.errors import StagesLost
 from diffuse_core.services import generation, placement, reachability, reservations, run
+from tests.services.hearing import heard
 from tests.services.tiny_model import ids, words
 from tests.services.waiting import until
 
@@ -35,15 +36,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(count: int = COUNT) -> GenerateRequest:
     return GenerateRequest(model="tiny", raw=words(13), max_tokens=count, ignore_eos=True)
-
-
-async def heard(stream: AsyncGenerator, count: int) -> list[int]:
-    tokens: list[int] = []
-    while len(tokens) < count:
-        event = await anext(stream)
-        if isinstance(event, TextDelta):
-            tokens.extend(event.token_ids)
-    return tokens
 
 
 async def rest(stream: AsyncGenerator) -> tuple[list[int], Finished]:

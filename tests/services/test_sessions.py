@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diffuse_core.domain.messages import CloseSession, TokenDrawn
-from diffuse_core.domain.view import GenerateRequest, TextDelta
+from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import StagesLost
 from diffuse_core.services import run, stage, stage_run
+from tests.services.hearing import heard
 from tests.services.tiny_model import ids, words
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
 
     from tests.services.cluster import Cluster
     from tests.services.tiny_model import TinyModel
@@ -31,16 +32,6 @@ def few_credits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(count: int = 100) -> GenerateRequest:
     return GenerateRequest(model="tiny", raw=words(13), max_tokens=count, ignore_eos=True)
-
-
-async def heard(stream: AsyncGenerator, count: int) -> list[int]:
-    """The next `count` tokens of a generation."""
-    tokens: list[int] = []
-    while len(tokens) < count:
-        event = await anext(stream)
-        if isinstance(event, TextDelta):
-            tokens.extend(event.token_ids)
-    return tokens
 
 
 def busy(cluster: Cluster) -> list[int]:
