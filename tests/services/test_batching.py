@@ -140,15 +140,15 @@ async def test_sessions_at_once_get_to_the_bit_what_they_get_alone(
 
 
 class Poisoner(Watched):
-    """Spoils what it sends on, in the one session that is in `ill`."""
+    """Spoils what it sends on, in all sessions but those in `well`, once that is set."""
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)
-        self.ill: bytes | None = None
+        self.well: frozenset[bytes] | None = None
 
     def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
         return [
-            self._spoil(outcome) if step.session == self.ill else outcome
+            outcome if self.well is None or step.session in self.well else self._spoil(outcome)
             for step, outcome in zip(steps, super().run(steps), strict=True)
         ]
 
@@ -186,7 +186,8 @@ async def test_a_poisoned_session_fails_alone_and_names_who_poisoned_it(
     (session,) = first.service.stage._runs
     rest = [asyncio.create_task(say(other, at, length)) for at, length in asked]
     await until(lambda: len(first.service.stage._runs) == len(asked) + 1)
-    first.executors[0].ill = session
+    # Sessions that take its place are spoiled, too.
+    first.executors[0].well = frozenset(first.service.stage._runs) - {session}
     with pytest.raises(StagesLost, match=f"stage {first.id.hex()[:8]} .*failed: .*NaN"):
         await doomed
     assert [await task for task in rest] == alone
