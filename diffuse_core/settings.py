@@ -87,13 +87,7 @@ def parse_bootstrap(values: Sequence[str]) -> tuple[str, ...]:
     Raises:
         UsageError: one of them is no address.
     """
-    found = []
-    for value in values:
-        for part in filter(None, (piece.strip() for piece in value.split(","))):
-            host, port = parse_address(part, DEFAULT_PORT)
-            if port == 0:
-                raise UsageError(f"{part!r} has port 0, which nobody can be reached at")
-            found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    found = ["{}:{}".format(*_far(piece)) for piece in _pieces(values) if piece]
     if values and not found:
         raise UsageError("--bootstrap is empty; give HOST:PORT of a known node, or leave it out")
     return tuple(dict.fromkeys(found))
@@ -106,15 +100,24 @@ def parse_public(values: Sequence[str]) -> tuple[str, ...]:
         UsageError: one of them is no address, or has port 0.
     """
     found = []
-    for piece in (piece.strip() for value in values for piece in value.split(",")):
+    for piece in _pieces(values):
+        host, port = _far(piece)
         bare = piece.removeprefix("ws://").rstrip("/")
-        host, port = parse_address(piece, DEFAULT_PORT)
-        if port == 0:
-            raise UsageError(f"{piece!r} has port 0, which nobody can be reached at")
         ported = not bare.endswith("]") and ":" in bare
-        place = f"[{host}]" if ":" in host else host
-        found.append(f"{place}:{port}" if ported else place)
+        found.append(f"{host}:{port}" if ported else host)
     return tuple(dict.fromkeys(found))
+
+
+def _pieces(values: Sequence[str]) -> list[str]:
+    return [piece.strip() for value in values for piece in value.split(",")]
+
+
+def _far(piece: str) -> tuple[str, int]:
+    """Host, with brackets around IPv6, and port of a node elsewhere."""
+    host, port = parse_address(piece, DEFAULT_PORT)
+    if port == 0:
+        raise UsageError(f"{piece!r} has port 0, which nobody can be reached at")
+    return f"[{host}]" if ":" in host else host, port
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from diffuse_core.domain.codec import decode
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.relay_messages import CircuitOffered
@@ -14,6 +16,7 @@ from tests.fuzz.stage import settle
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.memory_transport import MemoryChannel, MemoryNetwork
+    from diffuse_core.domain.messages import AnyMessage
 
 MAX_ENDS = 12
 KINDS = 8
@@ -35,6 +38,21 @@ class Step(IntEnum):
     STALL = 5
     WAIT = 6
     FLOOD = 7
+
+
+def said(step: Step, which: int = 0, argument: bytes = b"") -> tuple[int, bytes]:
+    """A step on the channel of that number, for a script."""
+    return step + KINDS * which, argument
+
+
+def message_on(which: int, message: AnyMessage) -> tuple[int, bytes]:
+    """The step that sends `message` on that channel."""
+    return said(Step.MESSAGE, which, msgspec.msgpack.encode(message))
+
+
+def wait_for(seconds: float) -> tuple[int, bytes]:
+    """The step that lets time pass."""
+    return said(Step.WAIT, 0, int(seconds * 100).to_bytes(2, "little"))
 
 
 class HostileEnds:

@@ -9,8 +9,6 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.members import Member
@@ -29,12 +27,19 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.services.dial_back import DialBack
 from diffuse_core.services.links import Links
 from diffuse_core.services.relay import RelayService
-from tests.fuzz.hostile_ends import CIRCUIT, KINDS, NODES, HostileEnds, Step
+from tests.fuzz.hostile_ends import (
+    CIRCUIT,
+    NODES,
+    HostileEnds,
+    Step,
+    message_on,
+    said,
+    wait_for,
+)
 from tests.fuzz.script import script
 from tests.fuzz.stage import play, settle
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.messages import AnyMessage
     from tests.fuzz.virtual_loop import VirtualClock
 
 SCRIPT = True
@@ -96,38 +101,26 @@ def target(data: bytes) -> str:
     return play(partial(_act, data))
 
 
-def _said(step: Step, which: int = 0, argument: bytes = b"") -> tuple[int, bytes]:
-    return step + KINDS * which, argument
-
-
-def _message(which: int, message: AnyMessage) -> tuple[int, bytes]:
-    return _said(Step.MESSAGE, which, msgspec.msgpack.encode(message))
-
-
-def _wait(seconds: float) -> tuple[int, bytes]:
-    return _said(Step.WAIT, 0, int(seconds * 100).to_bytes(2, "little"))
-
-
 def samples() -> dict[str, bytes]:
     """Circuits from beginning to end, and each of their steps gone wrong."""
-    reserve = [_said(Step.DIAL, 0), _message(0, Reserve())]
-    open_it = [_said(Step.DIAL, 1), _message(1, OpenCircuit(NODES[0]))]
-    join_it = [_said(Step.DIAL, 0), _message(2, JoinCircuit(CIRCUIT))]
+    reserve = [said(Step.DIAL, 0), message_on(0, Reserve())]
+    open_it = [said(Step.DIAL, 1), message_on(1, OpenCircuit(NODES[0]))]
+    join_it = [said(Step.DIAL, 0), message_on(2, JoinCircuit(CIRCUIT))]
     begin = [*reserve, *open_it, *join_it]
-    talk = [_said(Step.FRAME, 1, b"there"), _said(Step.FRAME, 2, b"back" * 200)]
-    crowd = [one for who in range(6) for one in (_said(Step.DIAL, who), _message(who, Reserve()))]
-    asks = [_message(0, AskDialBack(number, 9440)) for number in range(6)]
+    talk = [said(Step.FRAME, 1, b"there"), said(Step.FRAME, 2, b"back" * 200)]
+    crowd = [one for who in range(6) for one in (said(Step.DIAL, who), message_on(who, Reserve()))]
+    asks = [message_on(0, AskDialBack(number, 9440)) for number in range(6)]
     return {
-        "life": script(*begin, *talk, _said(Step.CLOSE, 1)),
-        "broken": script(*begin, *talk, _said(Step.BREAK, 2), *talk),
-        "idle": script(*begin, _wait(299.0), *talk, _wait(301.0), *talk),
-        "stalled": script(*begin, _said(Step.STALL, 2), _said(Step.FLOOD, 1, bytes(900)), *talk),
-        "declined": script(*reserve, *open_it, _message(0, DeclineCircuit(CIRCUIT))),
-        "released": script(*begin, _message(0, Release()), *talk, _said(Step.CLOSE, 0)),
-        "late": script(*reserve, *open_it, _wait(6.0), *join_it),
-        "early": script(*reserve, *open_it, _said(Step.FRAME, 1, b"early"), *join_it),
-        "gone": script(*reserve, _said(Step.CLOSE, 0), *open_it, *join_it),
-        "same": script(*reserve, _message(0, OpenCircuit(NODES[0])), *open_it),
+        "life": script(*begin, *talk, said(Step.CLOSE, 1)),
+        "broken": script(*begin, *talk, said(Step.BREAK, 2), *talk),
+        "idle": script(*begin, wait_for(299.0), *talk, wait_for(301.0), *talk),
+        "stalled": script(*begin, said(Step.STALL, 2), said(Step.FLOOD, 1, bytes(900)), *talk),
+        "declined": script(*reserve, *open_it, message_on(0, DeclineCircuit(CIRCUIT))),
+        "released": script(*begin, message_on(0, Release()), *talk, said(Step.CLOSE, 0)),
+        "late": script(*reserve, *open_it, wait_for(6.0), *join_it),
+        "early": script(*reserve, *open_it, said(Step.FRAME, 1, b"early"), *join_it),
+        "gone": script(*reserve, said(Step.CLOSE, 0), *open_it, *join_it),
+        "same": script(*reserve, message_on(0, OpenCircuit(NODES[0])), *open_it),
         "crowd": script(*crowd, *open_it, *open_it, *open_it, *join_it),
-        "dial-back": script(_said(Step.DIAL, 3), *asks, _wait(7.0), *asks),
+        "dial-back": script(said(Step.DIAL, 3), *asks, wait_for(7.0), *asks),
     }

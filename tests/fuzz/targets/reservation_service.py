@@ -22,13 +22,12 @@ from diffuse_core.domain.reservations import WANTED, Candidate
 from diffuse_core.services.circuits import CircuitTransport
 from diffuse_core.services.links import Links
 from diffuse_core.services.reservations import JOIN_S, MAX_JOINS, Reservations
-from tests.fuzz.hostile_ends import KINDS, NODES, HostileEnds, Step
+from tests.fuzz.hostile_ends import NODES, HostileEnds, Step, message_on, said, wait_for
 from tests.fuzz.script import script
 from tests.fuzz.stage import play, settle
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.memory_transport import MemoryChannel
-    from diffuse_core.domain.messages import AnyMessage
     from diffuse_core.ports import Channel
     from tests.fuzz.virtual_loop import VirtualClock
 
@@ -93,43 +92,31 @@ def target(data: bytes) -> str:
     return play(partial(_act, data))
 
 
-def _said(step: Step, which: int = 0, argument: bytes = b"") -> tuple[int, bytes]:
-    return step + KINDS * which, argument
-
-
-def _message(which: int, message: AnyMessage) -> tuple[int, bytes]:
-    return _said(Step.MESSAGE, which, msgspec.msgpack.encode(message))
-
-
-def _wait(seconds: float) -> tuple[int, bytes]:
-    return _said(Step.WAIT, 0, int(seconds * 100).to_bytes(2, "little"))
-
-
 def _pieces(which: int, wire: bytes) -> list[tuple[int, bytes]]:
-    return [_said(Step.FRAME, which, piece) for piece in cut(wire)]
+    return [said(Step.FRAME, which, piece) for piece in cut(wire)]
 
 
 def samples() -> dict[str, bytes]:
     """Reservations that last, are refused, run out; circuits offered and joined."""
-    grant = [_message(0, Reserved(60)), _message(1, Reserved(30))]
-    offer = _message(0, CircuitOffered(_CIRCUIT, NODES[6]))
-    joined = [*grant, offer, _message(2, CircuitReady())]
+    grant = [message_on(0, Reserved(60)), message_on(1, Reserved(30))]
+    offer = message_on(0, CircuitOffered(_CIRCUIT, NODES[6]))
+    joined = [*grant, offer, message_on(2, CircuitReady())]
     proven = [*joined, *_pieces(2, NODES[6])]
     ping = msgspec.msgpack.encode(Ping(1))
     frame = b"\x00" + len(ping).to_bytes(4, "little") + ping
     return {
-        "granted": script(*grant, _wait(25.0), *grant, _wait(70.0)),
-        "refused": script(_message(0, RelayRefused("busy")), _wait(1.0), *grant),
-        "taken-back": script(*grant, _message(1, RelayRefused("gone")), _wait(5.0), *grant),
+        "granted": script(*grant, wait_for(25.0), *grant, wait_for(70.0)),
+        "refused": script(message_on(0, RelayRefused("busy")), wait_for(1.0), *grant),
+        "taken-back": script(*grant, message_on(1, RelayRefused("gone")), wait_for(5.0), *grant),
         "joined": script(*proven, *_pieces(2, frame), *_pieces(2, b"\x01")),
-        "kept": script(*proven, *_pieces(2, frame), _wait(1.0), *_pieces(2, frame)),
+        "kept": script(*proven, *_pieces(2, frame), wait_for(1.0), *_pieces(2, frame)),
         "foreign": script(*joined, *_pieces(2, NODES[5])),
-        "unready": script(*grant, offer, _wait(6.0)),
-        "many": script(*grant, *[offer] * 40, _wait(3.0), *[offer] * 4),
-        "flood": script(*grant, _said(Step.FLOOD, 0, offer[1]), _wait(1.0)),
-        "cut-off": script(*grant, _said(Step.BREAK, 0), _wait(2.0), _said(Step.CLOSE, 1)),
+        "unready": script(*grant, offer, wait_for(6.0)),
+        "many": script(*grant, *[offer] * 40, wait_for(3.0), *[offer] * 4),
+        "flood": script(*grant, said(Step.FLOOD, 0, offer[1]), wait_for(1.0)),
+        "cut-off": script(*grant, said(Step.BREAK, 0), wait_for(2.0), said(Step.CLOSE, 1)),
         "short": script(
-            _message(0, Reserved(1)), _wait(0.5), _message(0, Reserved(1)), _wait(2.0)
+            message_on(0, Reserved(1)), wait_for(0.5), message_on(0, Reserved(1)), wait_for(2.0)
         ),
-        "pieces": script(*proven, _said(Step.FRAME, 2, b"\x00short"), _wait(1.0)),
+        "pieces": script(*proven, said(Step.FRAME, 2, b"\x00short"), wait_for(1.0)),
     }
