@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from diffuse_core.domain.decoding import SamplingParams
+from diffuse_core.domain.decoding import Drawn
 from diffuse_core.domain.slices import Slice
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from diffuse_core.domain.shapes import Contract, ModelShape
     from diffuse_core.errors import Refused
 
@@ -33,11 +36,33 @@ class Tensor(msgspec.Struct, frozen=True):
     data: bytes | memoryview
 
 
+class TokenChooser(Protocol):
+    """Draws the tokens of one Session, in order, from the logits of a last Stage."""
+
+    def choose(
+        self, logits: NDArray[np.float32], position: int, drafts: Sequence[int]
+    ) -> tuple[Drawn, ...]:
+        """The token for `position`, and those after it as long as `drafts` guessed right.
+
+        Args:
+            logits: (1 + drafts, vocab); row i was computed after the first i drafts.
+            position: of the first token that is drawn.
+            drafts: tokens guessed for `position` and the positions after it.
+
+        Raises:
+            Refused: a logit is not finite.
+        """
+        ...
+
+
 class StageStep(msgspec.Struct, frozen=True, kw_only=True):
     """One forward pass of one Session: `tokens` on a first Stage, else `hidden` (rows, width).
 
-    `position` is that of the first row, which must equal the rows the Session's cache holds.
-    `want_token` asks a last Stage to sample from the last row.
+    `position` is that of the first row. Where the Session's cache holds more rows than that, it
+    is cropped to it first; fewer are refused. `alone` asks for each row exactly what it would
+    give if it came by itself, as tokens do that are drawn one by one; else the rows are a piece
+    of a prompt. `chooser` asks a last Stage to draw: from the last row, or from it and the rows
+    of the `drafts` before it when the last rows are guessed ones.
     """
 
     session: SessionId
@@ -45,19 +70,25 @@ class StageStep(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     tokens: tuple[int, ...] | None = None
     hidden: Tensor | None = None
-    want_token: bool = False
-    sampling: SamplingParams = SamplingParams()
+    alone: bool = False
+    chooser: TokenChooser | None = None
+    drafts: tuple[int, ...] = ()
 
 
 class StageResult(msgspec.Struct, frozen=True):
-    """What a pass gave: hidden rows for the next Stage, or a token, or neither.
+    """What a pass gave: hidden rows for the next Stage, or tokens drawn, or neither.
 
     Neither comes from a last Stage of which no token was wanted. `seconds` is compute time.
     """
 
     hidden: Tensor | None
-    token: int | None
+    drawn: tuple[Drawn, ...]
     seconds: float
+
+    @property
+    def token(self) -> int | None:
+        """The last token drawn."""
+        return self.drawn[-1].token if self.drawn else None
 
 
 class LongPass(Protocol):
@@ -82,6 +113,11 @@ class Executor(Protocol):
     @property
     def weight_bytes(self) -> int:
         """Bytes of the tensors held."""
+        ...
+
+    @property
+    def rows_alone(self) -> int:
+        """How many rows of a Session one step may hold that each are to be as if alone; 1: one."""
         ...
 
     def open(self, session: SessionId, part: Slice, budget: int) -> None:

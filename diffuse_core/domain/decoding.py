@@ -9,6 +9,13 @@ import msgspec
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 MAX_TOKENS = 2**20
 
+MAX_LOGPROBS = 20
+MAX_BIASES = 1024
+
+Penalty = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
+Bias = tuple[TokenId, Annotated[float, msgspec.Meta(ge=-1000.0, le=1000.0)]]
+"""A token, and what is added to its logit."""
+
 FinishReason = Literal["stop", "length", "cancelled"]
 
 
@@ -17,17 +24,51 @@ class SamplingParams(msgspec.Struct, frozen=True):
 
     `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 switch those filters off. `seed` keys the
     counter-based generator: the same seed and position give the same draw on every machine.
+
+    `min_p` keeps tokens with at least this share of the likeliest one's probability.
+    `repetition_penalty` divides positive logits of tokens of prompt and answer, and multiplies
+    negative ones (Keskar et al., CTRL, 2019); the other penalties are subtracted from the logits
+    of tokens of the answer, once or for each time (as the OpenAI API has them). `logit_bias` is
+    added. All of them come before the temperature.
     """
 
     temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 0.0
     top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, msgspec.Meta(ge=0, le=2**24)] = 0
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    min_p: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
+    repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=100.0)] = 1.0
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    logit_bias: Annotated[tuple[Bias, ...], msgspec.Meta(max_length=MAX_BIASES)] = ()
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural logarithms of probabilities at one position, before temperature and filters.
+
+    Of the drawn token, and of the likeliest ones with their ids, the likeliest first.
+    """
+
+    drawn: float
+    top: Annotated[tuple[tuple[TokenId, float], ...], msgspec.Meta(max_length=MAX_LOGPROBS)] = ()
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """A token that was drawn; with `logprobs` where they were asked for."""
+
+    token: int
+    logprobs: TokenLogprobs | None = None
 
 
 class DecodingParams(msgspec.Struct, frozen=True):
-    """When the last Stage ends a generation. `stop_ids` empty means: only length ends it."""
+    """When the last Stage ends a generation. `stop_ids` empty means: only length ends it.
+
+    Before `min_tokens` none of `stop_ids` is drawn. `logprobs` None asks for none, else for
+    those of the drawn token and of so many likeliest ones.
+    """
 
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
     sampling: SamplingParams = SamplingParams()
     stop_ids: Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=64)] = ()
+    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] = 0
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None

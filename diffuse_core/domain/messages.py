@@ -7,12 +7,18 @@ domain.codec); nothing here is ever unpickled or evaluated.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from diffuse_core.domain.buckets import BUCKETS, SUMMARY_BYTES
-from diffuse_core.domain.decoding import MAX_TOKENS, DecodingParams, FinishReason, TokenId
+from diffuse_core.domain.decoding import (
+    MAX_TOKENS,
+    DecodingParams,
+    FinishReason,
+    TokenId,
+    TokenLogprobs,
+)
 from diffuse_core.domain.identity import WireNodeId
 from diffuse_core.domain.records import (
     MAX_CLOCK_MS,
@@ -28,17 +34,38 @@ from diffuse_core.domain.view import FeedUpdate, GenerateEvent, GenerateRequest,
 from diffuse_core.domain.wire import Message, Nonce, Text
 from diffuse_core.errors import RefusalReason
 
-PROTOCOL_MAJOR = 1
-PROTOCOL_MINOR = 2
+PROTOCOL_MAJOR = 2
+PROTOCOL_MINOR = 0
 
 MAX_DIGEST = 4096
 MAX_PUSH = 64
 MAX_WANT = 64
 MAX_STAGES = 64
 MAX_ROWS = 8192
+MAX_DRAFTS = 31
+"""Tokens that may be guessed ahead in one pass."""
+MARK_BYTES = 12
+"""Of one Stage, on the way of a token whose times are measured (see domain.waterfall)."""
 
 WireSessionId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
+"""How often a Session's Route was changed; rows of an earlier Route are not listened to."""
+Drafts = Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=MAX_DRAFTS)]
+Marks = Annotated[bytes, msgspec.Meta(max_length=MARK_BYTES * MAX_STAGES + 4)]
+
+# What goes round with every token has names of one letter: a hop is to cost few bytes.
+_SHORT = {
+    "session": "s",
+    "position": "p",
+    "tokens": "k",
+    "rows": "r",
+    "drafts": "d",
+    "epoch": "e",
+    "marks": "m",
+    "finish": "f",
+    "logprobs": "l",
+}
 
 
 # --- gossip and liveness -------------------------------------------------------------------
@@ -132,7 +159,10 @@ class OpenSession(Message, frozen=True, tag="open"):
     """Client to each Stage: hold KV for `budget` positions and know the whole Route.
 
     `index` is the receiver's place in `route`. `credits` is how many tokens the last Stage may
-    send ahead of the Client's grants.
+    send ahead of the Client's grants. `drawn` tokens were drawn before this Stage took its place
+    in the Route; `past` are these tokens, and `seen` the ids of the prompt, sent to a last Stage
+    only, and only where penalties need them. `timed` asks for marks (see domain.waterfall).
+    A Stage that is opened at an `epoch` above 0 sends nothing on before it is told to (Resume).
     """
 
     session: WireSessionId
@@ -144,12 +174,22 @@ class OpenSession(Message, frozen=True, tag="open"):
     prompt: Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
     decoding: DecodingParams
     credits: Annotated[int, msgspec.Meta(ge=1, le=4096)]
+    epoch: Epoch = 0
+    drawn: Position = 0
+    past: Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=MAX_TOKENS)] = ()
+    seen: Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=MAX_TOKENS)] = ()
+    timed: bool = False
 
 
 class SessionOpened(Message, frozen=True, tag="opened"):
-    """The Stage admitted the Session and reached the next one."""
+    """The Stage admitted the Session and reached the next one.
+
+    It can run `drafts` guessed rows in one pass, each exactly as if it came alone.
+    """
 
     session: WireSessionId
+    epoch: Epoch = 0
+    drafts: Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFTS)] = 0
 
 
 class SessionRefused(Message, frozen=True, tag="refused"):
@@ -160,33 +200,78 @@ class SessionRefused(Message, frozen=True, tag="refused"):
     detail: Text = ""
 
 
-class ForwardTokens(Message, frozen=True, tag="tokens"):
-    """Token ids for the first Stage: a prompt chunk from the Client, or the ring's next token."""
+class Reroute(Message, frozen=True, tag="reroute"):
+    """Client to each Stage that stays: others take the place of Stages that were lost.
+
+    The Stage keeps its KV, forgets guessed rows, reaches the next Stage of the new Route, and
+    answers Rerouted. It sends nothing on before it is told to (Resume). `index` is its place in
+    the new `route`; its own part is the same as before.
+    """
+
+    session: WireSessionId
+    epoch: Epoch
+    route: Annotated[tuple[Hop, ...], msgspec.Meta(min_length=1, max_length=MAX_STAGES)]
+    index: Annotated[int, msgspec.Meta(ge=0, lt=MAX_STAGES)]
+
+
+class Rerouted(Message, frozen=True, tag="rerouted"):
+    """A Stage to the Client: it follows the Route of `epoch`, and holds rows up to `held`."""
+
+    session: WireSessionId
+    epoch: Epoch
+    held: Position
+
+
+class Resume(Message, frozen=True, tag="resume"):
+    """Client to a Stage: send on what you have, from row `position` on, and whatever comes.
+
+    `position` is how many rows the next Stage holds. `drafts` is how many tokens the first Stage
+    may guess at most; sent to it at epoch 0 as well.
+    """
+
+    session: WireSessionId
+    epoch: Epoch
+    position: Position = 0
+    drafts: Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFTS)] = 0
+
+
+class ForwardTokens(Message, frozen=True, tag="k", omit_defaults=True, rename=_SHORT):
+    """Token ids for the first Stage: from the Client, or what was drawn, round the ring.
+
+    They stand at `position` and after it.
+    """
 
     session: WireSessionId
     position: Position
     tokens: Annotated[tuple[TokenId, ...], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
-    want_token: bool
+    epoch: Epoch = 0
+    marks: Marks = b""
 
 
-class ForwardHidden(Message, frozen=True, tag="hidden"):
-    """Hidden states (rows, width) from the Stage before; the raw bytes follow the message."""
+class ForwardHidden(Message, frozen=True, tag="h", omit_defaults=True, rename=_SHORT):
+    """Hidden states (rows, width) from the Stage before; the raw bytes follow the message.
 
-    session: WireSessionId
-    position: Position
-    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
-    width: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
-    dtype: Literal["fp32", "bf16"]
-    want_token: bool
-
-
-class TokenDrawn(Message, frozen=True, tag="token"):
-    """Last Stage to Client: the token at `position`, and why it was the last one, if it was."""
+    Their type and width are the model's. The last rows may be of `drafts`, guessed tokens that
+    the last Stage accepts or not: the next rows' position tells which rows are void.
+    """
 
     session: WireSessionId
     position: Position
-    token: TokenId
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] = 1
+    drafts: Drafts = ()
+    epoch: Epoch = 0
+    marks: Marks = b""
+
+
+class TokensDrawn(Message, frozen=True, tag="d", omit_defaults=True, rename=_SHORT):
+    """Last Stage to Client: tokens from `position` on; why the last one ended it, if it did."""
+
+    session: WireSessionId
+    position: Position
+    tokens: Annotated[tuple[TokenId, ...], msgspec.Meta(min_length=1, max_length=MAX_DRAFTS + 1)]
     finish: FinishReason | None = None
+    logprobs: Annotated[tuple[TokenLogprobs, ...], msgspec.Meta(max_length=MAX_DRAFTS + 1)] = ()
+    marks: Marks = b""
 
 
 class Credit(Message, frozen=True, tag="credit"):
@@ -201,6 +286,7 @@ class RowsRun(Message, frozen=True, tag="ran"):
 
     session: WireSessionId
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+    epoch: Epoch = 0
 
 
 class CloseSession(Message, frozen=True, tag="close"):
@@ -210,24 +296,37 @@ class CloseSession(Message, frozen=True, tag="close"):
 
 
 class WatchSession(Message, frozen=True, tag="watch"):
-    """Client to a Stage, when no token came for a while: do you still hold this Session?"""
+    """Client to every Stage, time and again: I am here; do you still hold this Session?
+
+    A Stage that does not hear it for a while frees the Session. Stages ask each other as well.
+    """
 
     session: WireSessionId
 
 
 class SessionAlive(Message, frozen=True, tag="alive"):
-    """Answer to WatchSession: it is held, and this node is responsive."""
+    """Answer to WatchSession: it is held, and this node is responsive.
+
+    Rows that arrived, that had their pass, and that were sent on, guessed ones not counted.
+    """
 
     session: WireSessionId
+    received: Position = 0
+    ran: Position = 0
+    sent: Position = 0
 
 
 class SessionFailed(Message, frozen=True, tag="failed"):
-    """A Stage to the Client: the Session cannot go on. `node` is who is to blame."""
+    """A Stage to the Client: the Session cannot go on. `node` is who is to blame.
+
+    `kept` says that the sender holds its own part still, and waits for a Reroute.
+    """
 
     session: WireSessionId
     node: WireNodeId
     reason: RefusalReason
     detail: Text = ""
+    kept: bool = False
 
 
 # --- tokenizer bundles ---------------------------------------------------------------------
@@ -303,9 +402,12 @@ SessionMessage = (
     OpenSession
     | SessionOpened
     | SessionRefused
+    | Reroute
+    | Rerouted
+    | Resume
     | ForwardTokens
     | ForwardHidden
-    | TokenDrawn
+    | TokensDrawn
     | Credit
     | RowsRun
     | CloseSession

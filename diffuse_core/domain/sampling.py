@@ -11,15 +11,53 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diffuse_core.domain.decoding import Drawn
 from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from diffuse_core.domain.decoding import SamplingParams
+    from diffuse_core.domain.decoding import DecodingParams, SamplingParams
 
 FIRST_LOOK = 512
 """Ids sorted at first in search of those that make up top-p; mostly a few dozen do."""
+
+
+class Sampler:
+    """Draws the tokens of one Session, in order; implements model_ports.TokenChooser."""
+
+    def __init__(
+        self,
+        decoding: DecodingParams,
+        prompt: int,
+        past: Sequence[int] = (),
+        seen: Sequence[int] = (),
+    ) -> None:
+        """After `prompt` positions, and `past` tokens; `seen` are ids of the prompt."""
+        self._params = decoding.sampling
+
+    def choose(
+        self, logits: NDArray[np.float32], position: int, drafts: Sequence[int]
+    ) -> tuple[Drawn, ...]:
+        """The token for `position`, and those after it as long as `drafts` guessed right.
+
+        Args:
+            logits: (1 + drafts, vocab); row i was computed after the first i drafts.
+            position: of the first token that is drawn.
+            drafts: tokens guessed for `position` and the positions after it.
+
+        Raises:
+            Refused: a logit is not finite.
+        """
+        drawn = []
+        for row, numbers in enumerate(logits):
+            token = sample(numbers, self._params, position + row)
+            drawn.append(Drawn(token))
+            if row == len(drafts) or drafts[row] != token:
+                break
+        return tuple(drawn)
 
 
 def sample(logits: NDArray[np.float32], params: SamplingParams, position: int) -> int:

@@ -10,7 +10,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from diffuse_core.domain.decoding import FinishReason, SamplingParams
+from diffuse_core.domain.decoding import (
+    MAX_LOGPROBS,
+    FinishReason,
+    SamplingParams,
+    TokenLogprobs,
+)
 from diffuse_core.domain.records import HoldState, Role
 from diffuse_core.domain.shapes import Contract
 from diffuse_core.domain.slices import Slice
@@ -171,7 +176,12 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for a generation. Exactly one of `messages` (through the chat template) and `raw`."""
+    """Ask for a generation. Exactly one of `messages` (through the chat template) and `raw`.
+
+    `speculate` lets the first Stage guess tokens ahead, which never changes the text. `timings`
+    asks where each token spent its time. `grace_s` is how many seconds a lost Stage is waited
+    for when there is no replica. `logprobs` and `min_tokens` are as in DecodingParams.
+    """
 
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     messages: Annotated[tuple[ChatMessage, ...], msgspec.Meta(max_length=1024)] = ()
@@ -183,6 +193,11 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.Meta(max_length=16),
     ] = ()
     ignore_eos: bool = False
+    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = 0
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+    speculate: bool = True
+    timings: bool = False
+    grace_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0
 
 
 class RouteStep(msgspec.Struct, frozen=True):
@@ -208,11 +223,41 @@ class Timings(msgspec.Struct, frozen=True):
     total_s: float
 
 
+class StageTiming(msgspec.Struct, frozen=True):
+    """Where a token spent its time on one Stage, in milliseconds.
+
+    `wire` is the way to this Stage, `queue` the wait there for its pass.
+    """
+
+    wire_ms: float
+    queue_ms: float
+    compute_ms: float
+
+
 class TextDelta(msgspec.Struct, frozen=True, tag="text"):
-    """More text of the answer; whole characters only."""
+    """More text of the answer; whole characters only.
+
+    `logprobs` are those of `token_ids`, where asked for; `stages` the times of the pass that
+    gave them, one for each Stage of the Route.
+    """
 
     text: str
     token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    stages: tuple[StageTiming, ...] = ()
+
+
+class Healed(msgspec.Struct, frozen=True, tag="healed", kw_only=True):
+    """A Stage was lost and the answer went on: on which nodes, and how many seconds later.
+
+    `route` is the whole Route from now on.
+    """
+
+    lost: RouteStep
+    why: str
+    replaced_by: tuple[RouteStep, ...]
+    seconds: float
+    route: tuple[RouteStep, ...]
 
 
 class RouteChosen(msgspec.Struct, frozen=True, tag="route"):
@@ -239,4 +284,4 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     exit_code: int
 
 
-GenerateEvent = RouteChosen | TextDelta | Finished | Failed
+GenerateEvent = RouteChosen | TextDelta | Healed | Finished | Failed

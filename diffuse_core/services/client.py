@@ -88,10 +88,10 @@ class ClientService:
                 count += 1
                 last = clock.monotonic()
                 finish = drawn.finish
-                text = "" if finish == "stop" else stream.push(drawn.token)
+                text = "" if finish == "stop" else stream.push(drawn.tokens[0])
                 if stream.stopped:
                     finish = "stop"
-                yield TextDelta(text, (drawn.token,))
+                yield TextDelta(text, drawn.tokens)
                 if finish is None:
                     drawn = await generation.next()
             if tail := stream.flush():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diffuse_core.domain.decoding import DecodingParams
-    from diffuse_core.domain.messages import Hop, TokenDrawn
+    from diffuse_core.domain.messages import Hop, TokensDrawn
     from diffuse_core.ports import Clock
     from diffuse_core.services.links import Link
     from diffuse_core.services.route_choice import RouteChoice
@@ -75,7 +75,7 @@ class Generation:
         relayed = link.relayed_through is not None
         return RouteStep(node_text(hop.node), hop.part, "relay" if relayed else "direct")
 
-    async def first(self) -> TokenDrawn:
+    async def first(self) -> TokensDrawn:
         """The first token, on another Route when a Stage fails us.
 
         Raises:
@@ -93,7 +93,7 @@ class Generation:
                 await self._leave(error)
         raise StagesLost(f"{MAX_ATTEMPTS} routes failed; the last because {self.events[-1]}")
 
-    async def next(self) -> TokenDrawn:
+    async def next(self) -> TokensDrawn:
         """The next token, after going on over another Route if need be.
 
         Raises:
@@ -104,7 +104,7 @@ class Generation:
             drawn = await self._run.token()
         except StageBlamed as error:
             return await self._go_on(error)
-        self._drawn.append(drawn.token)
+        self._drawn.append(drawn.tokens[0])
         return drawn
 
     async def close(self) -> None:
@@ -112,7 +112,7 @@ class Generation:
         if self._run is not None:
             await self._run.close()
 
-    async def _attempt(self) -> TokenDrawn:
+    async def _attempt(self) -> TokensDrawn:
         """Open a Session on a Route, and get its next token."""
         model, choice = self._choice.model, self._choice
         rows, left = len(self._prompt) + len(self._drawn), self._decoding
@@ -131,7 +131,7 @@ class Generation:
         if not self._drawn:
             # What this Route has room for ends the answer, whichever Routes come after it.
             self._decoding = left
-        self._drawn.append(drawn.token)
+        self._drawn.append(drawn.tokens[0])
         return drawn
 
     async def _leave(self, problem: StageBlamed | StageDeclined) -> None:
@@ -143,7 +143,7 @@ class Generation:
         else:
             self._choice.declined(problem)
 
-    async def _go_on(self, lost: StageBlamed) -> TokenDrawn:
+    async def _go_on(self, lost: StageBlamed) -> TokensDrawn:
         """The next token, from a Session that takes the place of the one that was lost."""
         began = self._clock.monotonic()
         if len(self._drawn) > MAX_REPLAYED:

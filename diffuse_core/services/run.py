@@ -19,7 +19,7 @@ from diffuse_core.domain.messages import (
     SessionFailed,
     SessionOpened,
     SessionRefused,
-    TokenDrawn,
+    TokensDrawn,
     WatchSession,
 )
 from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, StagesLost, Unreachable
@@ -44,7 +44,7 @@ class LinkEnded:
     """The link that answers came over is no more; stands among them."""
 
 
-FromStage = SessionOpened | SessionRefused | TokenDrawn | SessionFailed | SessionAlive
+FromStage = SessionOpened | SessionRefused | TokensDrawn | SessionFailed | SessionAlive
 Answer = FromStage | LinkEnded
 
 
@@ -102,7 +102,7 @@ class SessionDesk:
         self._runs: dict[bytes, ClientRun] = {}
         links.handle(SessionOpened, self._on_answer)
         links.handle(SessionRefused, self._on_answer)
-        links.handle(TokenDrawn, self._on_answer)
+        links.handle(TokensDrawn, self._on_answer)
         links.handle(SessionFailed, self._on_answer)
         links.handle(SessionAlive, self._on_answer)
         links.on_ended(self._on_ended)
@@ -235,12 +235,12 @@ class ClientRun:
         pieces = [prompt[at : at + MAX_ROWS] for at in range(0, len(prompt), MAX_ROWS)]
         pieces += [(token,) for token in drawn]
         at = 0
-        for left, piece in zip(range(len(pieces) - 1, -1, -1), pieces, strict=True):
-            tokens = ForwardTokens(self.session, at, tuple(piece), want_token=left == 0)
+        for piece in pieces:
+            tokens = ForwardTokens(self.session, at, tuple(piece))
             await self._send(self.stages[0], tokens)
             at += len(piece)
 
-    async def token(self) -> TokenDrawn:
+    async def token(self) -> TokensDrawn:
         """The next token.
 
         Raises:
@@ -251,7 +251,7 @@ class ClientRun:
         last = self.stages[-1]
         link, answer = await self._next_answer(limit)
         self._raise_failure(link, answer)
-        if not isinstance(answer, TokenDrawn) or link is not last:
+        if not isinstance(answer, TokensDrawn) or link is not last:
             raise self._blame(link, "it spoke out of turn", "said", "invalid")
         if answer.position != self._prompt + self._received:
             raise self._blame(link, "it lost its position", "said", "invalid")

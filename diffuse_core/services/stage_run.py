@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.codec import MAX_BODY_BYTES
@@ -15,9 +14,10 @@ from diffuse_core.domain.messages import (
     ForwardTokens,
     RowsRun,
     SessionOpened,
-    TokenDrawn,
+    TokensDrawn,
     WatchSession,
 )
+from diffuse_core.domain.sampling import Sampler
 from diffuse_core.domain.session import PREFILL_ROWS, StageSession
 from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
 from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, Unreachable
@@ -72,8 +72,7 @@ class StageRun:
         self.task: asyncio.Task[None] | None = None
         self._asked: tuple[int, float] | None = None
         self._room = asyncio.Event()
-        self._wanted: deque[bool] = deque()
-        """Of each step under way: whether the last Stage is to draw a token from it."""
+        self._sampler = Sampler(state.decoding, state.prompt)
 
     async def serve(self, links: Links) -> None:
         """Open the Session, then send on what its passes give, until cancelled.
@@ -114,9 +113,7 @@ class StageRun:
         rows = max(1, min(PREFILL_ROWS, MAX_BODY_BYTES // width))
         for at in range(0, len(tokens), rows):
             chunk = tokens[at : at + rows]
-            last = at + rows >= len(tokens)
-            want = message.want_token and last
-            self._submit(message.position + at, want_token=want, tokens=chunk)
+            self._submit(message.position + at, len(chunk), tokens=chunk)
 
     def take_hidden(self, message: ForwardHidden, body: memoryview) -> None:
         """Have hidden states run.
@@ -126,18 +123,15 @@ class StageRun:
         """
         hidden = self._tensor(message, body)
         self._take(message.position, message.rows)
-        self._submit(message.position, want_token=message.want_token, hidden=hidden)
+        self._submit(message.position, message.rows, hidden=hidden)
 
     def _tensor(self, message: ForwardHidden, body: memoryview) -> Tensor:
         contract = self._model.contract
-        shape = (message.rows, message.width)
-        size = message.rows * message.width * ITEM_BYTES[contract]
-        fits = message.width == self._model.shape.hidden and size == len(body)
-        if not fits or message.dtype != HIDDEN_TYPE[contract] or message.rows > PREFILL_ROWS:
-            raise Refused(
-                f"{message.dtype} hidden states of {shape} in {len(body)} bytes do not fit"
-            )
-        return Tensor(message.dtype, shape, body)
+        shape = (message.rows, self._model.shape.hidden)
+        size = shape[0] * shape[1] * ITEM_BYTES[contract]
+        if size != len(body) or message.rows > PREFILL_ROWS:
+            raise Refused(f"hidden states of {shape} in {len(body)} bytes do not fit")
+        return Tensor(HIDDEN_TYPE[contract], shape, body)
 
     def _take(self, position: int, rows: int) -> None:
         self.state.take_rows(position, rows)
@@ -146,21 +140,20 @@ class StageRun:
     def _submit(
         self,
         position: int,
+        rows: int,
         *,
-        want_token: bool,
         tokens: tuple[int, ...] | None = None,
         hidden: Tensor | None = None,
     ) -> None:
         state = self.state
-        self._wanted.append(want_token)
+        wanted = state.is_last and position + rows == state.prompt + state.drawn
         step = StageStep(
             session=state.id,
             part=state.part,
             position=position,
             tokens=tokens,
             hidden=hidden,
-            want_token=want_token and state.is_last,
-            sampling=state.decoding.sampling,
+            chooser=self._sampler if wanted else None,
         )
         self._scheduler.submit(self.lane, step)
 
@@ -177,25 +170,25 @@ class StageRun:
             raise
 
     async def _send_on(self, step: StageStep, result: StageResult) -> None:
-        state, rows, wanted = self.state, rows_of(step), self._wanted.popleft()
+        state, rows = self.state, rows_of(step)
         self.touched = self._clock.monotonic()
         ran = state.count_ran(rows)
         if ran and self.source is not None:
             await self.source.send(RowsRun(state.id, ran))
         if not state.is_last:
-            await self._pass_on(step.position, result, want_token=wanted)
-        elif result.token is not None:
-            await self._drawn(step.position + rows, result.token)
+            await self._pass_on(step.position, result)
+        for drawn in result.drawn:
+            await self._drawn(step.position + rows, drawn.token)
 
-    async def _pass_on(self, position: int, result: StageResult, *, want_token: bool) -> None:
+    async def _pass_on(self, position: int, result: StageResult) -> None:
         hidden = result.hidden
         if hidden is None or self.next is None:
             raise Refused("the executor gave no hidden states for the next stage", "lost")
-        rows, width = hidden.shape
+        rows = hidden.shape[0]
         while not self.state.may_send(rows):
             self._room.clear()
             await self._room.wait()
-        message = ForwardHidden(self.state.id, position, rows, width, hidden.dtype, want_token)
+        message = ForwardHidden(self.state.id, position, rows)
         await self.next.send(message, hidden.data)
 
     async def watch_next(self, links: Links) -> None:
@@ -236,7 +229,7 @@ class StageRun:
                 # Before the word goes out, so that it is there for the very next pass.
                 self._run_own(token)
         finally:
-            await self.client.send(TokenDrawn(self.state.id, position, token, finish))
+            await self.client.send(TokensDrawn(self.state.id, position, (token,), finish))
         if on and self.next is not None:
             await self._round(self.next, token)
 
@@ -259,11 +252,11 @@ class StageRun:
     def _run_own(self, token: int) -> None:
         """The ring of a single Stage."""
         self._take(self._drawn_at(), 1)
-        self._submit(self._drawn_at(), want_token=True, tokens=(token,))
+        self._submit(self._drawn_at(), 1, tokens=(token,))
 
     async def _round(self, first: Link, token: int) -> None:
         """Send a drawn token to the first Stage: the ring."""
-        await first.send(ForwardTokens(self.state.id, self._drawn_at(), (token,), want_token=True))
+        await first.send(ForwardTokens(self.state.id, self._drawn_at(), (token,)))
 
     def _drawn_at(self) -> int:
         return self.state.prompt + self.state.drawn - 1

@@ -15,6 +15,7 @@ from diffuse_core.domain.view import (
     Failed,
     Finished,
     GenerateRequest,
+    Healed,
     RouteChosen,
     TextDelta,
 )
@@ -187,6 +188,9 @@ class ChatPane(Vertical):
                 turn.note([opened_line(route, tokens)], passing=True)
             case TextDelta(text=text):
                 turn.add(text)
+            case Healed():
+                # The text goes on; what happened is told at the end (Finished.events).
+                pass
             case Finished() as done:
                 self._settled = True
                 turn.finish(finished_lines(done, self._left_out), brief_line(done))

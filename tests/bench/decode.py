@@ -34,6 +34,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import DiffuseError
 from diffuse_core.model_ports import StageStep
 from diffuse_core.wiring import model_store
+from tests.greedy import GREEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,11 @@ class Ours:
     def step(self, tokens: tuple[int, ...], position: int, *, want: bool) -> int | None:
         """One pass."""
         step = StageStep(
-            session=SESSION, part=self.part, position=position, tokens=tokens, want_token=want
+            session=SESSION,
+            part=self.part,
+            position=position,
+            tokens=tokens,
+            chooser=GREEDY if want else None,
         )
         (result,) = self.executor.run([step])
         if isinstance(result, DiffuseError):

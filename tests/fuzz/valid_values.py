@@ -38,6 +38,7 @@ class ValidValues:
             inspect.LiteralType: lambda kind: rng.choice(kind.values),
             inspect.UnionType: lambda kind: self.draw(rng.choice(kind.types)),
             inspect.VarTupleType: self._many,
+            inspect.TupleType: lambda kind: tuple(map(self.draw, kind.item_types)),
             inspect.StructType: self._struct,
         }
 

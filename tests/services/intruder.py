@@ -17,7 +17,7 @@ from diffuse_core.domain.messages import (
     SessionFailed,
     SessionOpened,
     SessionRefused,
-    TokenDrawn,
+    TokensDrawn,
 )
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import GenerateRequest, TextDelta
@@ -46,7 +46,7 @@ class Intruder:
         self.links = Links(cluster.transport(identity), self.id)
         self.cluster = cluster
         self.answers: asyncio.Queue[AnyMessage] = asyncio.Queue()
-        for kind in (SessionOpened, SessionRefused, SessionFailed, TokenDrawn):
+        for kind in (SessionOpened, SessionRefused, SessionFailed, TokensDrawn):
             self.links.handle(kind, self._hear)
         cluster.stack.push_async_callback(self.links.close)
 
@@ -108,7 +108,7 @@ def hidden(
     dtype: str = "fp32",
 ) -> tuple[ForwardHidden, bytes]:
     data = struct.pack("<f", number) * rows * width if body is None else body
-    return ForwardHidden(session, position, rows, width, dtype, want_token=True), data
+    return ForwardHidden(session, position, rows), data
 
 
 async def honest_session(pair: Cluster, tiny: TinyModel) -> AsyncIterator[bytes]:

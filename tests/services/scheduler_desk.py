@@ -8,6 +8,7 @@ from diffuse_core.model_ports import StageStep
 from diffuse_core.services.compute import ComputeThread
 from diffuse_core.services.meter import Meter
 from diffuse_core.services.scheduler import Lane, Scheduler
+from tests.greedy import GREEDY
 from tests.services.scripted_executor import WHOLE, FakeClock, ScriptedExecutor, answer
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Desk:
             part=WHOLE,
             position=len(self.given[lane]),
             tokens=tuple(tokens),
-            want_token=True,
+            chooser=GREEDY,
         )
         self.given[lane].extend(tokens)
         self.scheduler.submit(lane, step)

@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.decoding import Drawn
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageResult
@@ -133,7 +134,7 @@ class ScriptedExecutor:
         seen = self.seen[step.session]
         assert step.position == len(seen)
         seen.extend(step.tokens)
-        return StageResult(None, answer(seen) if step.want_token else None, self.short_s)
+        return StageResult(None, (Drawn(answer(seen)),) if step.chooser else (), self.short_s)
 
     def passes(self) -> list[tuple[str, object]]:
         return [call for call in self.calls if call[0] in ("run", "start", "advance")]

@@ -16,6 +16,7 @@ from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest, Rou
 from diffuse_core.errors import UsageError
 from diffuse_core.model_ports import StageStep
 from diffuse_core.services import run, stage_run
+from tests.greedy import GREEDY
 from tests.services.tiny_model import BEGIN, CONTEXT, END, LAYERS, ids, words
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def unsplit(tiny: TinyModel, prompt: Sequence[int], count: int) -> tuple[int, ..
     fed, position = tuple(prompt), 0
     for _ in range(count):
         step = StageStep(
-            session=b"s" * 16, part=whole, position=position, tokens=fed, want_token=True
+            session=b"s" * 16, part=whole, position=position, tokens=fed, chooser=GREEDY
         )
         said.append(executor.run([step])[0].token)
         position, fed = position + len(fed), (said[-1],)

@@ -15,7 +15,7 @@ from diffuse_core.domain.messages import (
     SessionFailed,
     SessionOpened,
     SessionRefused,
-    TokenDrawn,
+    TokensDrawn,
 )
 from diffuse_core.domain.session import MAX_SESSIONS
 from diffuse_core.domain.slices import Slice
@@ -37,12 +37,12 @@ async def test_a_stranger_cannot_touch_a_session(pair: Cluster, running: bytes) 
     for host in pair.hosts:
         link = await intruder.to(host)
         for position in (0, 13, 13 + CREDITS, 13 + CREDITS - 1):
-            await link.send(ForwardTokens(running, position, (1,), want_token=True))
+            await link.send(ForwardTokens(running, position, (1,)))
             await link.send(*hidden(1, position=position, session=running))
         await link.send(Credit(running, 4000))
         await link.send(CloseSession(running))
         await link.send(SessionFailed(running, host.id, "lost", "so say I"))
-        await link.send(TokenDrawn(running, 13, 1))
+        await link.send(TokensDrawn(running, 13, (1,)))
         await intruder.heard(host)
         await link.close()
         assert host.service.stage.sessions == 1
@@ -57,7 +57,7 @@ async def test_stages_of_a_session_take_only_what_their_place_gives(
         first, last = last, first
     to_last = await first.node.links.to(last.id, (last.address,))
     to_first = await last.node.links.to(first.id, (first.address,))
-    await to_last.send(ForwardTokens(running, 13 + CREDITS - 1, (1,), want_token=True))
+    await to_last.send(ForwardTokens(running, 13 + CREDITS - 1, (1,)))
     await to_first.send(*hidden(1, position=13 + CREDITS - 1, session=running))
     for link in (to_first, to_last):
         await link.send(Credit(running, 64))

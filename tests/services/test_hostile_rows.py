@@ -14,7 +14,7 @@ from diffuse_core.domain.messages import (
     ForwardTokens,
     RowsRun,
     SessionFailed,
-    TokenDrawn,
+    TokensDrawn,
 )
 from diffuse_core.services import scheduler
 from tests.services.intruder import SESSION, WIDTH, Intruder, hidden
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 BAD_TOKENS = {
-    "later position": (ForwardTokens(SESSION, 1, (1, 2), want_token=True), "position 1"),
-    "beyond the vocabulary": (ForwardTokens(SESSION, 0, (1, VOCAB), want_token=True), "token id"),
-    "far beyond": (ForwardTokens(SESSION, 0, (2**24,), want_token=True), "token id"),
-    "beyond the budget": (ForwardTokens(SESSION, 0, (1,) * 41, want_token=True), "budget"),
-    "a very long prompt": (ForwardTokens(SESSION, 0, (1,) * 8192, want_token=True), "budget"),
+    "later position": (ForwardTokens(SESSION, 1, (1, 2)), "position 1"),
+    "beyond the vocabulary": (ForwardTokens(SESSION, 0, (1, VOCAB)), "token id"),
+    "far beyond": (ForwardTokens(SESSION, 0, (2**24,)), "token id"),
+    "beyond the budget": (ForwardTokens(SESSION, 0, (1,) * 41), "budget"),
+    "a very long prompt": (ForwardTokens(SESSION, 0, (1,) * 8192), "budget"),
 }
 
 
@@ -56,8 +56,8 @@ async def test_rows_cannot_come_twice(pair: Cluster, running: bytes) -> None:
     intruder = Intruder(pair)
     host = next(host for host in pair.hosts if host.service.slice.start == 0)
     link = await intruder.open(host)
-    await link.send(ForwardTokens(SESSION, 0, (1, 2), want_token=False))
-    await link.send(ForwardTokens(SESSION, 0, (1, 2), want_token=False))
+    await link.send(ForwardTokens(SESSION, 0, (1, 2)))
+    await link.send(ForwardTokens(SESSION, 0, (1, 2)))
     answer = await intruder.answer()
     assert isinstance(answer, SessionFailed)
     assert "2 was next" in answer.detail
@@ -95,7 +95,7 @@ async def test_bad_hidden_states_end_only_their_session(
     # Sound ones are taken, so it was not the test that was broken.
     await intruder.open(host)
     await link.send(*hidden(5))
-    assert isinstance(await intruder.answer(), TokenDrawn)
+    assert isinstance(await intruder.answer(), TokensDrawn)
     await link.send(CloseSession(SESSION))
     await intruder.heard(host)
 
@@ -108,7 +108,7 @@ async def test_a_flood_of_rows_ends_its_session(
     host = next(host for host in pair.hosts if host.service.slice.start == 0)
     link = await intruder.open(host)
     for position in range(30):
-        await link.send(ForwardTokens(SESSION, position, (1,), want_token=False))
+        await link.send(ForwardTokens(SESSION, position, (1,)))
     answer = await intruder.answer()
     assert isinstance(answer, SessionFailed)
     assert "too many rows" in answer.detail
@@ -131,15 +131,15 @@ async def test_a_full_inbox_does_not_break_a_single_stage(
     host.executors[0].run = held
     intruder = Intruder(cluster)
     link = await intruder.open(host)
-    await link.send(ForwardTokens(SESSION, 0, (1,), want_token=True))
+    await link.send(ForwardTokens(SESSION, 0, (1,)))
     await until(started.is_set)
     for position in range(1, 5):
-        await link.send(ForwardTokens(SESSION, position, (1,), want_token=False))
+        await link.send(ForwardTokens(SESSION, position, (1,)))
     await until(lambda: len(host.service.stage._runs[SESSION].lane.steps) == 4)
     # The pass that comes next takes one out.
     monkeypatch.setattr(scheduler, "MAX_STEPS", 3)
     release.set()
-    assert isinstance(await intruder.answer(), TokenDrawn)
+    assert isinstance(await intruder.answer(), TokensDrawn)
     answer = await intruder.answer()
     assert isinstance(answer, SessionFailed)
     assert (answer.reason, answer.detail) == ("invalid", "too many rows wait at this stage")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.domain.messages import CloseSession, TokenDrawn
+from diffuse_core.domain.messages import CloseSession, TokensDrawn
 from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import StagesLost
 from diffuse_core.services import run, stage, stage_run
@@ -218,7 +218,7 @@ async def test_a_stage_cannot_make_the_client_take_tokens_out_of_order(split: Ca
     async with aclosing(client.generate(ask())) as stream:
         await heard(stream, 2)
         serving = next(iter(last.service.stage._runs.values()))
-        await serving.client.send(TokenDrawn(serving.state.id, 3, 1))
+        await serving.client.send(TokensDrawn(serving.state.id, 3, (1,)))
         with pytest.raises(StagesLost, match="position"):
             await heard(stream, 2 * CREDITS)
     for host in cluster.hosts:

@@ -12,7 +12,6 @@ from diffuse_core.adapters.executor.engine import Rows
 from diffuse_core.adapters.executor.long_pass import FAILURES, EngineLongPass, failed
 from diffuse_core.adapters.executor.step_checks import Bounds, checked_rows
 from diffuse_core.adapters.executor.tensors import to_wire
-from diffuse_core.domain.sampling import sample
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import SessionId, StageResult, StageStep
 
@@ -60,6 +59,11 @@ class StageExecutor:
     def weight_bytes(self) -> int:
         """Bytes of the tensors held."""
         return self._engine.weight_bytes
+
+    @property
+    def rows_alone(self) -> int:
+        """Rows of a Session that one step may hold, each to be as if it came alone."""
+        return 1
 
     @torch.inference_mode()
     def open(self, session: SessionId, part: Slice, budget: int) -> None:
@@ -154,7 +158,8 @@ class StageExecutor:
             raise Refused("the session has another step in this pass", "busy")
         session = self._idle(step.session)
         inputs = checked_rows(step, session.cache, self._bounds)
-        return _Job(step, session, Rows(session.cache, inputs, want_logits=step.want_token))
+        wanted = step.chooser is not None
+        return _Job(step, session, Rows(session.cache, inputs, want_logits=wanted))
 
     def _together(self, jobs: Sequence[_Job]) -> Sequence[torch.Tensor | Refused | None]:
         try:
@@ -180,7 +185,7 @@ class StageExecutor:
         if isinstance(output, Refused):
             return output
         if output is None:
-            return StageResult(None, None, seconds)
+            return StageResult(None, (), seconds)
         if not bool(torch.isfinite(output).all()):
             return Refused(
                 f"this stage computed NaN or infinity in layers {job.step.part}; the session was "
@@ -188,9 +193,11 @@ class StageExecutor:
                 "lost",
             )
         if not job.rows.want_logits:
-            return StageResult(to_wire(output.cpu(), self._bounds.dtype), None, seconds)
+            return StageResult(to_wire(output.cpu(), self._bounds.dtype), (), seconds)
+        assert job.step.chooser is not None  # noqa: S101 - logits were wanted
         try:
-            token = sample(output.cpu().numpy(), job.step.sampling, job.session.cache.length)
+            logits = output.cpu().numpy()[None]
+            drawn = job.step.chooser.choose(logits, job.session.cache.length, ())
         except Refused as refusal:
             return Refused(str(refusal), "lost")
-        return StageResult(None, token, seconds)
+        return StageResult(None, drawn, seconds)

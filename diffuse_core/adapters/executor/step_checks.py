@@ -41,7 +41,7 @@ def checked_rows(step: StageStep, session: KVCache, bounds: Bounds) -> torch.Ten
     """
     if step.part != session.part:
         raise Refused(f"the session runs {session.part} here, the step says {step.part}")
-    if step.want_token and step.part.end != bounds.layers:
+    if step.chooser is not None and step.part.end != bounds.layers:
         raise Refused(f"a token was asked of {step.part}, which is not the last stage")
     if step.position != session.length:
         raise Refused(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageStep
+from tests.greedy import GREEDY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ class Chain:
                     position=self.position,
                     tokens=None if hidden else tuple(tokens),
                     hidden=hidden,
-                    want_token=want_token and index == len(self.parts) - 1,
+                    chooser=GREEDY if want_token and index == len(self.parts) - 1 else None,
                 ),
             )
             hidden = result.hidden

@@ -24,6 +24,7 @@ from tests.adapters.executor.parity import (
 )
 from tests.adapters.executor.stages import Chain
 from tests.adapters.executor.tiny import tiny_model
+from tests.greedy import GREEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,7 +131,7 @@ def together(
                         position=positions[i],
                         tokens=rows[i] if hidden[i] is None else None,
                         hidden=hidden[i],
-                        want_token=stage is stages[-1],
+                        chooser=GREEDY if stage is stages[-1] else None,
                     )
                     for i, session in enumerate(ids)
                 ]

@@ -11,6 +11,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageStep, Tensor
 from tests.adapters.executor.stages import run_one
+from tests.greedy import GREEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ WRONG_FIRST = {
     "starts at position -1": {"position": -1, "tokens": (5,)},
     "pass the session's budget": {"position": 2, "tokens": (5,) * 9},
     "the step says 0:2": {"position": 2, "tokens": (5,), "part": Slice(0, 2)},
-    "not the last stage": {"position": 2, "tokens": (5,), "want_token": True},
+    "not the last stage": {"position": 2, "tokens": (5,), "chooser": GREEDY},
     "no such session": {"position": 2, "tokens": (5,), "session": b"x" * 16},
 }
 
@@ -105,8 +106,8 @@ def test_wrong_hidden_states_are_refused_for_that_session_only(
     last: StageExecutor, message: str
 ) -> None:
     with pytest.raises(Refused, match=message):
-        run_one(last, step(Slice(3, 6), want_token=True, **WRONG_LAST[message]))
-    assert run_one(last, step(Slice(3, 6), want_token=True, hidden=hidden())).token is not None
+        run_one(last, step(Slice(3, 6), chooser=GREEDY, **WRONG_LAST[message]))
+    assert run_one(last, step(Slice(3, 6), chooser=GREEDY, hidden=hidden())).token is not None
 
 
 def weights(executor: StageExecutor) -> dict[str, torch.Tensor]:
@@ -119,11 +120,11 @@ def test_numbers_that_overflow_close_the_session(last: StageExecutor) -> None:
     kept = head[0].clone()
     head[0] = float("inf")
     with pytest.raises(Refused, match=r"this stage computed NaN.*3:6"):
-        run_one(last, step(Slice(3, 6), want_token=True, hidden=hidden()))
+        run_one(last, step(Slice(3, 6), chooser=GREEDY, hidden=hidden()))
     head[0] = kept
     with pytest.raises(Refused, match="no such session"):
         run_one(last, step(Slice(3, 6), position=2, hidden=hidden()))
-    other = step(Slice(3, 6), session=b"o" * 16, want_token=True, hidden=hidden())
+    other = step(Slice(3, 6), session=b"o" * 16, chooser=GREEDY, hidden=hidden())
     assert run_one(last, other).token is not None
 
 
@@ -210,6 +211,6 @@ def test_many_different_parts_do_not_pile_up(make_model: Callable, load: Callabl
 
 def test_read_only_bytes_from_the_network_are_taken(last: StageExecutor) -> None:
     data = memoryview(bytes(hidden().data)).toreadonly()
-    one = run_one(last, step(Slice(3, 6), hidden=hidden(data=data), want_token=True))
+    one = run_one(last, step(Slice(3, 6), hidden=hidden(data=data), chooser=GREEDY))
     assert isinstance(one.token, int)
     assert one.seconds >= 0

@@ -13,6 +13,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageResult, StageStep
 from tests.adapters.executor.stages import run_one
+from tests.greedy import GREEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -31,7 +32,7 @@ def step(session: bytes, tokens: Sequence[int], position: int = 0, **more: objec
             "part": WHOLE,
             "position": position,
             "tokens": tuple(tokens),
-            "want_token": True,
+            "chooser": GREEDY,
             **more,
         }
     )

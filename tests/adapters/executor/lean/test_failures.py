@@ -9,6 +9,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageStep
 from tests.adapters.executor.tiny import tiny_model
+from tests.greedy import GREEDY
 
 if TYPE_CHECKING:
     import pytest
@@ -38,7 +39,7 @@ def test_a_part_that_fails_leaves_those_before_it_as_they_are_alone(
             monkeypatch.setattr(engine, "_outcomes", outcomes)
         steps = [
             StageStep(session=b"a", part=SHORT, position=0, tokens=(1, 2, 3, 4, 5)),
-            StageStep(session=b"b", part=LONG, position=0, tokens=(1,), want_token=True),
+            StageStep(session=b"b", part=LONG, position=0, tokens=(1,), chooser=GREEDY),
         ]
         first, second = executor.run(steps)
         again = executor.run([StageStep(session=b"a", part=SHORT, position=5, tokens=(7,))])
