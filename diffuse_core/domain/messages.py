@@ -205,13 +205,15 @@ class Reroute(Message, frozen=True, tag="reroute"):
 
     The Stage keeps its KV, forgets guessed rows, reaches the next Stage of the new Route, and
     answers Rerouted. It sends nothing on before it is told to (Resume). `index` is its place in
-    the new `route`; its own part is the same as before.
+    the new `route`; its own part is the same as before. The Client has `drawn` tokens: a last
+    Stage that drew more first sends those again, which may have been lost with a link.
     """
 
     session: WireSessionId
     epoch: Epoch
     route: Annotated[tuple[Hop, ...], msgspec.Meta(min_length=1, max_length=MAX_STAGES)]
     index: Annotated[int, msgspec.Meta(ge=0, lt=MAX_STAGES)]
+    drawn: Position = 0
 
 
 class Rerouted(Message, frozen=True, tag="rerouted"):
@@ -319,7 +321,8 @@ class SessionAlive(Message, frozen=True, tag="alive"):
 class SessionFailed(Message, frozen=True, tag="failed"):
     """A Stage to the Client: the Session cannot go on. `node` is who is to blame.
 
-    `kept` says that the sender holds its own part still, and waits for a Reroute.
+    `kept` says that the sender holds its own part still, and waits for a Reroute. `epoch` is that
+    of the Route on which it failed.
     """
 
     session: WireSessionId
@@ -327,6 +330,7 @@ class SessionFailed(Message, frozen=True, tag="failed"):
     reason: RefusalReason
     detail: Text = ""
     kept: bool = False
+    epoch: Epoch = 0
 
 
 # --- tokenizer bundles ---------------------------------------------------------------------
