@@ -84,6 +84,10 @@ class StageResult(msgspec.Struct, frozen=True):
     hidden: Tensor | None
     drawn: tuple[Drawn, ...]
     seconds: float
+    rms: tuple[float, ...] = ()
+    """Root mean square of each hidden row given."""
+    rms_before: tuple[float, ...] = ()
+    """The same of each hidden row that came in."""
 
     @property
     def token(self) -> int | None:

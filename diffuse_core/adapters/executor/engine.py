@@ -40,14 +40,23 @@ class Rows:
     """Token ids (n), int64, for a first part; else hidden states (n, width)."""
     want_logits: bool
     """Also compute the head for the last row, in a last part."""
+    alone: bool = False
+    """Give each row what it would get by itself; at most the engine's `rows_alone` rows."""
+    drafts: int = 0
+    """The head is wanted for so many rows before the last one, too; with `want_logits`."""
 
 
 class Engine(Protocol):
     """Computes.
 
     Outputs are hidden states (n, width) of a part without the last layer, else the last row's
-    fp32 logits (vocab) when they were wanted, or None.
+    fp32 logits (vocab) when they were wanted, with drafts (1 + drafts, vocab), or None.
     """
+
+    @property
+    def rows_alone(self) -> int:
+        """How many rows of a cache one pass may hold of which each is as if alone; 1: one."""
+        ...
 
     @property
     def weight_bytes(self) -> int:

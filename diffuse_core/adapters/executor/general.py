@@ -45,6 +45,11 @@ class GeneralEngine:
         unique = {tensor.data_ptr(): tensor.nbytes for tensor in self._weights.values()}
         return sum(unique.values())
 
+    @property
+    def rows_alone(self) -> int:
+        """The library's pass of several rows adds in another order than passes of one."""
+        return 1
+
     def open(self, part: Slice, budget: int) -> LibraryCache:
         """An empty cache."""
         return LibraryCache(part, budget, self._part(part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import torch
 from diffuse_core.adapters.executor.engine import Rows
 from diffuse_core.adapters.executor.long_pass import FAILURES, EngineLongPass, failed
 from diffuse_core.adapters.executor.step_checks import Bounds, checked_rows
-from diffuse_core.adapters.executor.tensors import to_wire
+from diffuse_core.adapters.executor.tensors import rows_rms, to_wire
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import SessionId, StageResult, StageStep
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from diffuse_core.adapters.executor.engine import Engine, KVCache
+    from diffuse_core.domain.decoding import Drawn
     from diffuse_core.domain.slices import Slice
+    from diffuse_core.model_ports import TokenChooser
 
 
 @dataclass
@@ -35,6 +38,8 @@ class _Job:
     step: StageStep
     session: _Session
     rows: Rows
+    rms: tuple[float, ...]
+    """Of each hidden state that came in."""
 
 
 class StageExecutor:
@@ -63,7 +68,7 @@ class StageExecutor:
     @property
     def rows_alone(self) -> int:
         """Rows of a Session that one step may hold, each to be as if it came alone."""
-        return 1
+        return self._engine.rows_alone
 
     @torch.inference_mode()
     def open(self, session: SessionId, part: Slice, budget: int) -> None:
@@ -157,9 +162,20 @@ class StageExecutor:
         if step.session in others:
             raise Refused("the session has another step in this pass", "busy")
         session = self._idle(step.session)
-        inputs = checked_rows(step, session.cache, self._bounds)
+        cache = session.cache
+        found = checked_rows(step, cache, self._bounds, self.rows_alone)
+        if step.position < cache.length:
+            # After everything that may be refused: a Session is as it was then.
+            cache.crop(step.position)
         wanted = step.chooser is not None
-        return _Job(step, session, Rows(session.cache, inputs, want_logits=wanted))
+        rows = Rows(
+            cache,
+            found.inputs,
+            want_logits=wanted,
+            alone=step.alone,
+            drafts=len(step.drafts) if wanted else 0,
+        )
+        return _Job(step, session, rows, found.rms)
 
     def _together(self, jobs: Sequence[_Job]) -> Sequence[torch.Tensor | Refused | None]:
         try:
@@ -186,18 +202,30 @@ class StageExecutor:
             return output
         if output is None:
             return StageResult(None, (), seconds)
-        if not bool(torch.isfinite(output).all()):
+        output = output.cpu()
+        table = output.view(-1, output.shape[-1])
+        rms = rows_rms(table)
+        if not all(map(math.isfinite, rms)):
             return Refused(
                 f"this stage computed NaN or infinity in layers {job.step.part}; the session was "
                 "closed: ask again, and if it comes again use another contract",
                 "lost",
             )
-        if not job.rows.want_logits:
-            return StageResult(to_wire(output.cpu(), self._bounds.dtype), (), seconds)
-        assert job.step.chooser is not None  # noqa: S101 - logits were wanted
+        if job.step.chooser is None:
+            hidden = to_wire(output, self._bounds.dtype)
+            return StageResult(hidden, (), seconds, rms, job.rms)
         try:
-            logits = output.cpu().numpy()[None]
-            drawn = job.step.chooser.choose(logits, job.session.cache.length, ())
+            drawn = self._drawn(job, job.step.chooser, table)
         except Refused as refusal:
             return Refused(str(refusal), "lost")
-        return StageResult(None, drawn, seconds)
+        return StageResult(None, drawn, seconds, (), job.rms)
+
+    def _drawn(self, job: _Job, chooser: TokenChooser, logits: torch.Tensor) -> tuple[Drawn, ...]:
+        """What is drawn from the last rows; the rows of rejected drafts are forgotten."""
+        cache, drafts = job.session.cache, job.step.drafts
+        first = cache.length - len(drafts)
+        drawn = chooser.choose(logits.numpy(), first, drafts)
+        stands = first + len(drawn) - 1
+        if stands < cache.length:
+            cache.crop(stands)
+        return drawn

@@ -5,12 +5,13 @@ Steps come from other nodes: each figure is checked against the loaded Slice and
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from diffuse_core.adapters.executor.tensors import from_wire
+from diffuse_core.adapters.executor.tensors import from_wire, rows_rms
 from diffuse_core.domain.shapes import ITEM_BYTES
 from diffuse_core.errors import Refused
 
@@ -33,8 +34,20 @@ class Bounds:
     """Of hidden states."""
 
 
-def checked_rows(step: StageStep, session: KVCache, bounds: Bounds) -> torch.Tensor:
-    """The step's rows as a tensor: token ids (n), or hidden states (n, width).
+@dataclass(frozen=True)
+class CheckedRows:
+    """The rows of a step."""
+
+    inputs: torch.Tensor
+    """Token ids (n), or hidden states (n, width)."""
+    rms: tuple[float, ...]
+    """Root mean square of each hidden state."""
+
+
+def checked_rows(
+    step: StageStep, session: KVCache, bounds: Bounds, rows_alone: int
+) -> CheckedRows:
+    """The step's rows, at most `rows_alone` where each is to be as if it came alone.
 
     Raises:
         Refused: the step contradicts the Session, the Slice or the model.
@@ -43,7 +56,7 @@ def checked_rows(step: StageStep, session: KVCache, bounds: Bounds) -> torch.Ten
         raise Refused(f"the session runs {session.part} here, the step says {step.part}")
     if step.chooser is not None and step.part.end != bounds.layers:
         raise Refused(f"a token was asked of {step.part}, which is not the last stage")
-    if step.position != session.length:
+    if not 0 <= step.position <= session.length:
         raise Refused(
             f"the step starts at position {step.position}, the session has {session.length} rows"
         )
@@ -54,10 +67,24 @@ def checked_rows(step: StageStep, session: KVCache, bounds: Bounds) -> torch.Ten
             f"{count} rows from position {step.position} on pass the session's budget of "
             f"{session.budget}"
         )
+    _check_alone(step, count, rows_alone)
     if step.tokens is not None:
-        return torch.tensor(step.tokens, dtype=torch.int64)
+        return CheckedRows(torch.tensor(step.tokens, dtype=torch.int64), ())
     assert step.hidden is not None  # noqa: S101 - _hidden_count checked it
     return _finite(step.hidden)
+
+
+def _check_alone(step: StageStep, count: int, rows_alone: int) -> None:
+    if step.alone and count > rows_alone:
+        raise Refused(
+            f"{count} rows are to be computed as if each came alone, this stage does {rows_alone} "
+            "of them at once; send fewer in one step"
+        )
+    if step.drafts and not (step.alone and len(step.drafts) < count):
+        raise Refused(
+            f"{len(step.drafts)} guessed tokens need as many rows and one before them, each as "
+            f"if it came alone; the step has {count}"
+        )
 
 
 def _token_count(step: StageStep, bounds: Bounds) -> int:
@@ -89,8 +116,9 @@ def _hidden_count(step: StageStep, bounds: Bounds) -> int:
     return hidden.shape[0]
 
 
-def _finite(hidden: Tensor) -> torch.Tensor:
+def _finite(hidden: Tensor) -> CheckedRows:
     rows = from_wire(hidden)
-    if not bool(torch.isfinite(rows).all()):
+    rms = rows_rms(rows)
+    if not all(map(math.isfinite, rms)):
         raise Refused("the hidden states hold NaN or infinity; the stage before is at fault")
-    return rows
+    return CheckedRows(rows, rms)

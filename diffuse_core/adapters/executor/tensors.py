@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from diffuse_core.model_ports import RawTensor, Tensor, TensorType
@@ -31,6 +33,16 @@ def to_wire(tensor: torch.Tensor, dtype: TensorType) -> Tensor:
     plain = tensor.contiguous()
     carrier = plain.view(torch.int16) if dtype == "bf16" else plain
     return Tensor(dtype, tuple(tensor.shape), carrier.numpy().tobytes())
+
+
+def rows_rms(rows: torch.Tensor) -> tuple[float, ...]:
+    """Root mean square of each row (n, width); one with NaN or infinity in it is not finite."""
+    root = float(rows.shape[1]) ** 0.5
+    found = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32).tolist()
+    if not all(map(math.isfinite, found)):
+        # Squares of large numbers are too large for fp32, though the numbers are not.
+        found = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).tolist()
+    return tuple(norm / root for norm in found)
 
 
 def over(data: bytes | bytearray | memoryview, dtype: torch.dtype) -> torch.Tensor:

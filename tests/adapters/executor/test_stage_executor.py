@@ -133,6 +133,7 @@ class Slow:
     """An engine whose long passes take `pieces` bits, and whose numbers can be spoilt."""
 
     weight_bytes = 0
+    rows_alone = 1
 
     def __init__(self) -> None:
         self.pieces = 3

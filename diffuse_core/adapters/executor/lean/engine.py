@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from diffuse_core.adapters.executor.lean.attention import Seat, Seating
+from diffuse_core.adapters.executor.lean.invariance import UNPROVEN
 from diffuse_core.adapters.executor.lean.kv import LeanCache
 from diffuse_core.adapters.executor.lean.logits import exact_logits
 from diffuse_core.adapters.executor.lean.matrices import CodedTable
@@ -21,20 +23,11 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.layer import Layer
     from diffuse_core.adapters.executor.lean.matrices import Matrix
     from diffuse_core.adapters.executor.lean.norm import Norm
+    from diffuse_core.adapters.executor.lean.rotary import Rotary
     from diffuse_core.domain.slices import Slice
 
-
-@dataclass(frozen=True)
-class Rotary:
-    """Angles per position (head_dim / 2, fp32), and what the turned numbers grow by."""
-
-    frequencies: torch.Tensor
-    scale: float
-
-    def turns(self, positions: torch.Tensor) -> torch.Tensor:
-        """Factors (n, 1, head_dim / 2), complex, for positions (n)."""
-        angles = torch.outer(positions.to(torch.float32), self.frequencies)
-        return torch.polar(torch.full_like(angles, self.scale), angles).unsqueeze(1)
+ROWS_ALONE = 16
+"""Rows of a cache in one pass, each as if alone."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +73,11 @@ class LeanEngine:
         """Bytes of the tensors held."""
         return sum(layer.weights.nbytes for layer in self._layers) + self._ends.nbytes
 
+    @property
+    def rows_alone(self) -> int:
+        """How many rows of a cache one pass may hold of which each is as if alone."""
+        return ROWS_ALONE if self._alone < UNPROVEN else 1
+
     def open(self, part: Slice, budget: int) -> LeanCache:
         """An empty cache with room for `budget` positions."""
         return LeanCache(part, budget, self._family, self._dtype, self._device)
@@ -123,14 +121,15 @@ class LeanEngine:
             # A lone row would go through another kernel, whose last bits differ.
             x = functional.pad(x, (0, 0, 0, self._alone - used))
         seating = Seating(seats, x.shape[0])
-        turns = self._rotary.turns(_positions(seats, x.shape[0]).to(self._device))
+        nobody = [(0, 1)] * (x.shape[0] - used)
+        turns = self._rotary.turns([*((seat.start, seat.end) for seat in seats), *nobody])
         for slot, number in enumerate(range(part.start, part.end)):
             layer = self._layers[number - self._held.start]
             x = layer.mix(x, turns, seating, slot)
             yield
             x = layer.feed(x)
             yield
-        outcomes = self._outcomes(part, batch, seats, x)
+        outcomes = self._outcomes(part, batch, x)
         for seat in seats:
             seat.cache.length = seat.end
         return outcomes
@@ -147,47 +146,50 @@ class LeanEngine:
         return table.index_select(0, joined)
 
     def _outcomes(
-        self, part: Slice, batch: Sequence[Rows], seats: Sequence[Seat], x: torch.Tensor
+        self, part: Slice, batch: Sequence[Rows], x: torch.Tensor
     ) -> list[torch.Tensor | None]:
+        ends = list(itertools.accumulate(rows.inputs.shape[0] for rows in batch))
         if part.end < self._family.layers:
-            return [x[seat.first : seat.last] for seat in seats]
-        wanted = [index for index, rows in enumerate(batch) if rows.want_logits]
+            return [x[a:b] for a, b in itertools.pairwise([0, *ends])]
         outcomes: list[torch.Tensor | None] = [None] * len(batch)
+        wanted: list[int] = []
+        for rows, end in zip(batch, ends, strict=True):
+            if rows.want_logits:
+                wanted.extend(range(end - 1 - rows.drafts, end))
         if not wanted:
             return outcomes
         norm, head = self._ends.norm, self._ends.head
         if norm is None or head is None:
             raise RuntimeError("a part up to the last layer needs the final norm and the head")
-        last = x[[seats[index].last - 1 for index in wanted]]
+        last = x[wanted]
         if len(wanted) < self._alone:
             last = functional.pad(last, (0, 0, 0, self._alone - len(wanted)))
         logits = exact_logits(head, norm(last))
-        for row, index in enumerate(wanted):
-            outcomes[index] = logits[row]
+        at = 0
+        for index, rows in enumerate(batch):
+            if rows.want_logits:
+                own = logits[at : at + 1 + rows.drafts]
+                outcomes[index] = own if rows.drafts else own[0]
+                at += 1 + rows.drafts
         return outcomes
 
 
 def _seats(batch: Sequence[Rows]) -> list[Seat]:
-    seats = []
+    """A seat for the rows of each cache; for each row that is to be as if it came alone."""
+    seats: list[Seat] = []
     first = 0
     for rows in batch:
         cache = rows.cache
         if not isinstance(cache, LeanCache):
             raise TypeError("the cache was made by another engine")
-        last = first + rows.inputs.shape[0]
-        seats.append(Seat(cache, first, last, cache.length))
-        first = last
+        count = rows.inputs.shape[0]
+        size = 1 if rows.alone else count
+        seats.extend(
+            Seat(cache, first + at, first + at + size, cache.length + at)
+            for at in range(0, count, size)
+        )
+        first += count
     return seats
-
-
-def _positions(seats: Sequence[Seat], rows: int) -> torch.Tensor:
-    """The position of each row; of nobody's, 0."""
-    if rows <= len(seats) + 1:
-        found = [seat.start for seat in seats]
-        if all(seat.end - seat.start == 1 for seat in seats):
-            return torch.tensor(found + [0] * (rows - len(found)))
-    spans = [torch.arange(seat.start, seat.end) for seat in seats]
-    return torch.cat([*spans, torch.zeros(rows - seats[-1].last, dtype=torch.int64)])
 
 
 def _exhausted(

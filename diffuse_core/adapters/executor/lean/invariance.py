@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST = 16
+UNPROVEN = 16
+"""What is used, and said in the log, where fewer rows are not enough."""
 _ROWS = (2, 3, 5, 8, 17, 33)
 
 
@@ -24,7 +25,7 @@ def proven_alone(matrices: Iterable[Matrix], dtype: torch.dtype, device: str = "
     """With how few rows in a pass a row's product is bit for bit what it is among many.
 
     Kernels differ by machine, type and shape: one of each kind and shape is tried with random
-    rows. Where even 16 rows are not enough, 16 is used and said in the log.
+    rows. UNPROVEN is given where no smaller number was enough.
     """
     needed = 1
     seen: set[Hashable] = set()
@@ -45,9 +46,9 @@ def _alone(matrix: Matrix, dtype: torch.dtype, device: str) -> int:
     generator = torch.Generator().manual_seed(matrix.rows * 31 + matrix.columns)
     x = torch.randn((max(_ROWS), matrix.columns), generator=generator).to(device, dtype)
     wanted = matrix.alone
-    while wanted < _MOST and not _same(matrix, x, wanted):
+    while wanted < UNPROVEN and not _same(matrix, x, wanted):
         wanted *= 2
-    if wanted >= _MOST:
+    if wanted >= UNPROVEN:
         log.warning(
             "the last bits of a row may depend on the rows that are computed with it, for a "
             "matrix of %d rows and %d columns",

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diffuse_core.adapters.executor.lean.engine import Ends, LeanEngine, Rotary
+from diffuse_core.adapters.executor.lean.engine import Ends, LeanEngine
 from diffuse_core.adapters.executor.lean.forms import Forms, Piece
 from diffuse_core.adapters.executor.lean.invariance import proven_alone
 from diffuse_core.adapters.executor.lean.layer import Layer, LayerWeights
 from diffuse_core.adapters.executor.lean.norm import Norm
+from diffuse_core.adapters.executor.lean.rotary import Rotary
 from diffuse_core.adapters.executor.reading import FETCHED
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from diffuse_core.adapters.executor import lean_choice, self_test
 from diffuse_core.adapters.executor.lean import family as family_module
 from diffuse_core.adapters.executor.lean import forms, layer, loader
 from diffuse_core.adapters.executor.lean.attention import Seat
-from diffuse_core.adapters.executor.lean.engine import Rotary
 from diffuse_core.adapters.executor.lean.norm import Norm
+from diffuse_core.adapters.executor.lean.rotary import Rotary
 from diffuse_core.adapters.executor.lean_choice import small_lean_engine
 from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.adapters.executor.self_test import prove
