@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from diffuse_core.errors import UsageError
+
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 MAX_TOKENS = 2**20
 
@@ -27,9 +29,10 @@ class SamplingParams(msgspec.Struct, frozen=True):
 
     `min_p` keeps tokens with at least this share of the likeliest one's probability.
     `repetition_penalty` divides positive logits of tokens of prompt and answer, and multiplies
-    negative ones (Keskar et al., CTRL, 2019); the other penalties are subtracted from the logits
-    of tokens of the answer, once or for each time (as the OpenAI API has them). `logit_bias` is
-    added. All of them come before the temperature.
+    negative ones (Keskar et al., CTRL, 2019); `presence_penalty` is subtracted from the logits of
+    tokens of the answer, `frequency_penalty` once for each time that they are in it (as the
+    OpenAI API has them). `logit_bias` is added; tokens that the model does not have are passed
+    over. In which order all this is done, domain.sampling tells.
     """
 
     temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 0.0
@@ -42,11 +45,23 @@ class SamplingParams(msgspec.Struct, frozen=True):
     frequency_penalty: Penalty = 0.0
     logit_bias: Annotated[tuple[Bias, ...], msgspec.Meta(max_length=MAX_BIASES)] = ()
 
+    @property
+    def needs_seen(self) -> bool:
+        """Whether a draw depends on the tokens of the prompt."""
+        return self.repetition_penalty != 1.0
+
+    @property
+    def needs_past(self) -> bool:
+        """Whether a draw depends on the tokens drawn before it."""
+        return self.needs_seen or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Natural logarithms of probabilities at one position, before temperature and filters.
+    """Natural logarithms of probabilities at one position, as the model itself gave them.
 
-    Of the drawn token, and of the likeliest ones with their ids, the likeliest first.
+    That is before bias, penalties, temperature and filters (vLLM's `raw_logprobs`), so they tell
+    what the model thinks, also of a token that a filter would have barred. Of the drawn token,
+    and of the likeliest ones with their ids: the likeliest first, the lower id first among equals.
     """
 
     drawn: float
@@ -72,3 +87,17 @@ class DecodingParams(msgspec.Struct, frozen=True):
     stop_ids: Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=64)] = ()
     min_tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] = 0
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+
+
+def check_vocabulary(sampling: SamplingParams, vocab: int) -> None:
+    """Refuse a bias on a token that a model of `vocab` tokens does not have.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for token, _ in sampling.logit_bias:
+        if token >= vocab:
+            raise UsageError(
+                f"there is no token {token} to give a bias (logit_bias): the model has {vocab}, "
+                "counted from 0"
+            )

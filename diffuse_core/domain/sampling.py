@@ -3,15 +3,33 @@
 The draw comes from a counter-based generator (Philox; Salmon et al., "Parallel random numbers: as
 easy as 1, 2, 3", SC 2011) keyed by the seed and counting by position. So it is stateless: another
 replica or another route draws the same tokens.
+
+What is done to the logits, in this order, which is that of vLLM
+(https://docs.vllm.ai/en/stable/api/vllm/v1/sample/sampler/):
+
+1. log-probabilities are taken, where asked for: of what the model itself gave;
+2. the bias is added, then come the repetition penalty, the frequency and the presence penalty;
+3. stop ids are barred while the answer has fewer than `min_tokens`;
+4. at temperature 0 the largest is taken, the lowest id of equal ones; else
+5. they are divided by the temperature;
+6. min-p keeps tokens with at least that share of the likeliest one's probability,
+7. top-k the likeliest of those, and top-p the likeliest of these whose probability before them
+   is below it; each filter sees the probabilities that the one before it left;
+8. one token is drawn from what is left.
+
+transformers does the same but applies min-p last, which keeps other tokens only together with
+top-p. Where equal logits stand at the edge of top-k, the lower ids stay.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffuse_core.domain.decoding import Drawn
+from diffuse_core.domain.decoding import Drawn, TokenLogprobs
+from diffuse_core.domain.penalties import Adjustments
 from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
@@ -23,10 +41,17 @@ if TYPE_CHECKING:
 
 FIRST_LOOK = 512
 """Ids sorted at first in search of those that make up top-p; mostly a few dozen do."""
+ROUNDING = 1e-9
+"""More than what a sum and a product of 64-bit numbers are off by, relatively."""
 
 
 class Sampler:
-    """Draws the tokens of one Session, in order; implements model_ports.TokenChooser."""
+    """Draws the tokens of one Session, in order; implements model_ports.TokenChooser.
+
+    What it draws depends on nothing but the request, the position, the logits, and with penalties
+    the tokens before: so drafts, or another Sampler that is given them, change nothing. A position
+    may be drawn again; what was drawn from there on is forgotten then.
+    """
 
     def __init__(
         self,
@@ -35,13 +60,25 @@ class Sampler:
         past: Sequence[int] = (),
         seen: Sequence[int] = (),
     ) -> None:
-        """After `prompt` positions, and `past` tokens; `seen` are ids of the prompt."""
+        """After `prompt` positions, and `past` tokens; `seen` are ids of the prompt.
+
+        `past` and `seen` may be left out where the sampling does not need them (see
+        SamplingParams).
+        """
         self._params = decoding.sampling
+        self._prompt = prompt
+        self._min_tokens = decoding.min_tokens if decoding.stop_ids else 0
+        self._top = decoding.logprobs
+        self._stops = frozenset(decoding.stop_ids)
+        self._barred = np.array(decoding.stop_ids, dtype=np.intp)
+        self._adjustments = Adjustments(decoding.sampling, past, seen)
 
     def choose(
         self, logits: NDArray[np.float32], position: int, drafts: Sequence[int]
     ) -> tuple[Drawn, ...]:
         """The token for `position`, and those after it as long as `drafts` guessed right.
+
+        None comes after a stop id; what comes after `max_tokens` is for the caller to leave.
 
         Args:
             logits: (1 + drafts, vocab); row i was computed after the first i drafts.
@@ -49,34 +86,76 @@ class Sampler:
             drafts: tokens guessed for `position` and the positions after it.
 
         Raises:
-            Refused: a logit is not finite.
+            Refused: a logit is not finite, the tokens before are not known though penalties need
+                them, or every token of the model is barred.
         """
+        self._adjustments.go_to(position - self._prompt)
         drawn = []
         for row, numbers in enumerate(logits):
-            token = sample(numbers, self._params, position + row)
-            drawn.append(Drawn(token))
-            if row == len(drafts) or drafts[row] != token:
+            token = self._draw(numbers, position + row)
+            self._adjustments.add(token)
+            drawn.append(Drawn(token, self._told(numbers, token)))
+            if row == len(drafts) or drafts[row] != token or token in self._stops:
                 break
         return tuple(drawn)
+
+    def _draw(self, logits: NDArray[np.float32], position: int) -> int:
+        bars = position - self._prompt < self._min_tokens
+        if not bars and not self._adjustments.active:
+            return sample(logits, self._params, position)
+        _require_finite(logits)
+        # The caller's are still needed, for log-probabilities and perhaps by the caller.
+        changed = logits.copy()
+        self._adjustments.apply(changed)
+        if bars:
+            changed[self._barred[self._barred < len(changed)]] = -np.inf
+            if np.isneginf(changed.max()):
+                raise Refused("every token of the model is a stop id; ask for no min_tokens")
+        return _drawn(changed, self._params, position)
+
+    def _told(self, logits: NDArray[np.float32], token: int) -> TokenLogprobs | None:
+        return None if self._top is None else logprobs(logits, token, self._top)
 
 
 def sample(logits: NDArray[np.float32], params: SamplingParams, position: int) -> int:
     """The token id for `position`, drawn from one row of logits, shape (vocab,).
 
-    Greedy at temperature 0, the lowest id of equal ones. Else temperature, then top-k, then top-p
-    (the likeliest tokens whose probability before them is below `top_p`), then one draw.
+    By temperature and filters; bias and penalties are a Sampler's.
 
     Raises:
         Refused: a logit is not finite; the pass that gave it went wrong.
     """
+    _require_finite(logits)
+    return _drawn(logits, params, position)
+
+
+def logprobs(logits: NDArray[np.float32], token: int, top: int) -> TokenLogprobs:
+    """Log-probabilities of `token` and of the `top` likeliest, from one row of finite logits."""
+    numbers = logits.astype(np.float64)
+    numbers -= numbers.max()
+    drawn, ids = float(numbers[token]), _likeliest(logits, top) if top else ()
+    likeliest = [(int(found), float(numbers[found])) for found in ids]
+    np.exp(numbers, out=numbers)
+    # At least 0, because the largest of the numbers was: so none comes out above 0.
+    whole = float(np.log(numbers.sum()))
+    return TokenLogprobs(
+        drawn - whole, tuple((found, value - whole) for found, value in likeliest)
+    )
+
+
+def _require_finite(logits: NDArray[np.float32]) -> None:
     if not np.isfinite(logits).all():
         raise Refused("the model gave logits that are not finite")
+
+
+def _drawn(logits: NDArray[np.float32], params: SamplingParams, position: int) -> int:
     if params.temperature == 0.0:
         return int(logits.argmax())
     ids, weights = _candidates(logits, params)
-    total = weights.cumsum()
+    total = np.cumsum(weights, out=weights)
     place = int(np.searchsorted(total, _uniform(params.seed, position) * total[-1], side="right"))
-    return int(ids[min(place, len(ids) - 1)])
+    place = min(place, len(total) - 1)
+    return place if ids is None else int(ids[place])
 
 
 def _uniform(seed: int, position: int) -> float:
@@ -87,19 +166,39 @@ def _uniform(seed: int, position: int) -> float:
 
 def _candidates(
     logits: NDArray[np.float32], params: SamplingParams
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Ids that may be drawn, with weights that need not sum to 1.
+) -> tuple[NDArray[np.intp] | None, NDArray[np.float64]]:
+    """Ids that may be drawn, None for all; with fresh weights that need not sum to 1.
 
-    They are sorted, the likeliest first and the lower id first among equals, where a filter needs
-    that, and else in the order of ids.
+    They are sorted, the likeliest first and the lower id first among equals, where top-k or top-p
+    needs that, and else in the order of ids.
     """
+    if params.min_p == 0.0:
+        return _filtered(logits, params)
+    kept = _near(logits, params)
+    places, weights = _filtered(logits[kept], params)
+    return kept if places is None else kept[places], weights
+
+
+def _near(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[np.intp]:
+    """Ids of at least `min_p` of the largest probability, in order."""
+    # A first look by logits, a little wider, spares exponentials of a whole vocabulary.
+    largest = float(logits.max())
+    floor = largest + params.temperature * math.log(params.min_p)
+    ids = np.flatnonzero(logits >= np.float64(floor - ROUNDING * (abs(floor) + abs(largest))))
+    return ids[_weights(logits[ids], params.temperature) >= params.min_p]
+
+
+def _filtered(
+    logits: NDArray[np.float32], params: SamplingParams
+) -> tuple[NDArray[np.intp] | None, NDArray[np.float64]]:
+    """What top-k and top-p leave, as _candidates gives it."""
     if 0 < params.top_k < len(logits):
         ids = _likeliest(logits, params.top_k)
         weights = _weights(logits[ids], params.temperature)
         return _nucleus(ids, weights, float(weights.sum()), params.top_p)
     weights = _weights(logits, params.temperature)
     if params.top_p == 1.0:
-        return np.arange(len(logits)), weights
+        return None, weights
     mass = float(weights.sum())
     count = FIRST_LOOK
     while count < len(logits):
@@ -112,10 +211,12 @@ def _candidates(
 
 
 def _weights(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
-    below = logits.astype(np.float64)
-    below -= below.max()
+    # In place, because the pages of fresh arrays of a vocabulary cost more than the arithmetic.
+    numbers = logits.astype(np.float64)
+    numbers -= numbers.max()
     with np.errstate(over="ignore"):  # A tiny temperature makes all but the largest -inf.
-        return np.exp(below / temperature)
+        numbers /= temperature
+    return np.exp(numbers, out=numbers)
 
 
 def _likeliest(logits: NDArray[np.float32], count: int) -> NDArray[np.intp]:
