@@ -85,9 +85,9 @@ class Gossip:
     ) -> None:
         self._own = identity.node
         self._rng = rng
-        self._publisher = Publisher(identity, boot_ms)
         self._clock = NetworkClock(boot_ms)
         self._roster = Roster(self._own, rng, max_nodes=max_nodes, verdicts=verdicts)
+        self._publisher = Publisher(identity, boot_ms, self._roster.position)
         self._detector = self._roster.detector
         self._announcer = Announcer(self._own, self._roster)
         self._exchange = Exchange(self._roster, self._clock)
@@ -184,7 +184,7 @@ class Gossip:
         """A channel with `node` exists: if we took it for dead, it gets to refute that."""
         self._at(now)
         self._roster.directory.meet(node)
-        self._detector.heard(node, now)
+        self._detector.heard(node, now, met=True)
         self._collect(now)
 
     def unreachable(self, node: NodeId, now: float) -> None:

@@ -16,6 +16,7 @@ constants of hashicorp/memberlist. What differs, and why:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.agenda import Agenda
@@ -49,16 +50,19 @@ RETRY_S = 0.5
 ROUNDING_S = 1e-3
 
 Step = tuple[NodeId, Ping | Ack | PingRequest]
+Measured = Callable[[NodeId, float], None]
 
 
 class FailureDetector:
     """Who is alive, suspect or dead, of the nodes it was told of.
 
     Feed it with what arrives and with `tick`; take what comes of it from the three `drain`s.
+    `measured` is told of round trips.
     """
 
-    def __init__(self, own: NodeId, rng: random.Random) -> None:
+    def __init__(self, own: NodeId, rng: random.Random, measured: Measured | None = None) -> None:
         self._own = own
+        self._measured = measured
         self._rng = rng
         self._known: dict[NodeId, Known] = {}
         self._live = Pool()
@@ -132,8 +136,10 @@ class FailureDetector:
         self._probes.drop(node)
         self._suspects.drop(node)
 
-    def heard(self, node: NodeId, now: float) -> None:
-        """Something came from `node` itself."""
+    def heard(self, node: NodeId, now: float, *, met: bool = False) -> None:
+        """Something came from `node` itself; or a channel with it opened (`met`)."""
+        if met:
+            self._probes.met(node, now)
         known = self._known.get(node)
         if known is None:
             return
@@ -259,7 +265,10 @@ class FailureDetector:
         known.heard_at = now
         known.strikes = 0
         if direct:
-            known.rtt_s = smooth_rtt(known.rtt_s, max(0.0, now - probe.sent_at(nonce)))
+            sample = max(0.0, now - probe.sent_at(nonce))
+            known.rtt_s = smooth_rtt(known.rtt_s, sample)
+            if self._measured is not None:
+                self._measured(node, sample)
             self._health.mend()
         suspicion = known.suspicion
         if suspicion is None:

@@ -19,7 +19,7 @@ MAX_RELAYS = 256
 RELAY_S = 2.0
 RTT_WEIGHT_UP = 0.2
 RTT_WEIGHT_DOWN = 0.5
-"""Downwards faster: the first sample contains the dialling."""
+"""Downwards faster: what makes a sample wrong makes it longer."""
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class Probe:
     """One of our own. `helpers` is None until others were asked to help.
 
     `again` is the nonce of a second ping, sent at `again_at`: one lost message proves nothing.
+    `met_at` is when a channel opened: until then the ping waited for it.
     """
 
     node: NodeId
@@ -38,14 +39,16 @@ class Probe:
     refused: bool = False
     again: int | None = None
     again_at: float = 0.0
+    met_at: float | None = None
 
     def answered_by(self, sender: NodeId) -> bool:
         """Whether an Ack of `sender` tells that the node lives."""
         return sender == self.node or sender in (self.helpers or ())
 
     def sent_at(self, nonce: int) -> float:
-        """When the ping that bears `nonce` was sent."""
-        return self.again_at if nonce == self.again else self.sent
+        """When the ping that bears `nonce` was sent; no earlier than it could be."""
+        sent = self.again_at if nonce == self.again else self.sent
+        return sent if self.met_at is None else max(sent, self.met_at)
 
 
 class Probes:
@@ -88,6 +91,12 @@ class Probes:
                 self._by_nonce.pop(probe.again, None)
             self._agenda.drop(node)
 
+    def met(self, node: NodeId, now: float) -> None:
+        """A channel with `node` opened: what was sent to it waited for that."""
+        probe = self._probes.get(node)
+        if probe is not None and probe.met_at is None:
+            probe.met_at = now
+
     def helped(self, probe: Probe, helpers: tuple[NodeId, ...]) -> None:
         """These nodes were asked to help; what is left is to wait for the deadline."""
         probe.helpers = helpers
@@ -120,6 +129,8 @@ class Probes:
         self._agenda.shift(by)
         for probe in self._probes.values():
             probe.sent += by
+            if probe.met_at is not None:
+                probe.met_at += by
             probe.again_at += by
             probe.indirect_at += by
             probe.deadline += by

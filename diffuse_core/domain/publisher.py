@@ -3,7 +3,8 @@
 Sequences rise within a run, and over runs as long as the clock does. Others take only so many
 updates of one node per time, so we send fewer and keep the latest draft meanwhile. A change of
 load alone is not urgent: the larger the network, the longer it waits, so that all load reports
-together stay as many, however many nodes there are.
+together stay as many, however many nodes there are. Where we are goes with every record, and has
+one of its own only now and then, when it is another place.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from diffuse_core.domain.allowances import Allowance
+from diffuse_core.domain.coordinates import moved
 from diffuse_core.domain.records import (
     Record,
     acceptable,
@@ -23,6 +25,7 @@ from diffuse_core.domain.records import (
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from diffuse_core.domain.coordinates import Coordinate, Position
     from diffuse_core.domain.identity import Identity
     from diffuse_core.domain.records import Load, SignedRecord
 
@@ -37,6 +40,9 @@ LOAD_INTERVAL_S = 2.0
 LOADS_PER_S = 10.0
 """Load reports of all nodes together that a network has to carry."""
 LOAD_CHANGE = 0.2
+MOVE_INTERVAL_S = 10.0
+MOVES_PER_S = 3.0
+"""Records of all nodes together that tell of nothing but a new place on the network."""
 
 
 _Urgency = Literal["none", "later", "now"]
@@ -48,10 +54,13 @@ class Publisher:
     Args:
         identity: signs.
         boot_ms: Unix time in milliseconds when the process started.
+        position: where we are, which every record tells.
     """
 
-    def __init__(self, identity: Identity, boot_ms: int) -> None:
+    def __init__(self, identity: Identity, boot_ms: int, position: Position | None = None) -> None:
         self._identity = identity
+        self._position = position
+        self._published_at = -math.inf
         self._next = first_sequence(boot_ms)
         self._standing: Record | None = None
         self._draft: Record | None = None
@@ -130,6 +139,8 @@ class Publisher:
             when = now
         elif self._urgency == "later":
             when = self._load_at + max(LOAD_INTERVAL_S, members / LOADS_PER_S)
+        elif moved(self._standing.coordinate, self._coordinate()):
+            when = self._published_at + max(MOVE_INTERVAL_S, members / MOVES_PER_S)
         if self._again:
             when = min(when, max(self._reassert_at, self._reasserts.ready_at(1.0, now)))
         return when if when == math.inf else max(when, self._publishes.ready_at(1.0, now))
@@ -138,7 +149,9 @@ class Publisher:
         """Sign the draft under the next sequence. Only after `wish`."""
         if self._draft is None:
             raise ValueError("there is no draft to publish; call wish first")
-        record = msgspec.structs.replace(self._draft, sequence=self._next)
+        record = msgspec.structs.replace(
+            self._draft, sequence=self._next, coordinate=self._coordinate()
+        )
         if self._standing is None or self._standing.load != record.load:
             self._load_at = now if self._standing is not None else -math.inf
         if self._again:
@@ -146,17 +159,24 @@ class Publisher:
             self._reasserts.spend(1.0, now)
             self._reassert_at = now + REASSERT_INTERVAL_S
         self._publishes.spend(1.0, now)
+        self._published_at = now
         self._next += 1
         self._standing = record
         self._urgency = "none"
         return record, seal(record, self._identity)
+
+    def _coordinate(self) -> Coordinate | None:
+        return None if self._position is None else self._position.coordinate
 
 
 def _urgency(standing: Record | None, draft: Record) -> _Urgency:
     """Whether `draft` is worth a record at once, in its turn, or not at all."""
     if standing is None:
         return "now"
-    if msgspec.structs.replace(draft, sequence=standing.sequence, load=standing.load) != standing:
+    same = msgspec.structs.replace(
+        draft, sequence=standing.sequence, load=standing.load, coordinate=standing.coordinate
+    )
+    if same != standing:
         return "now"
     return "later" if _matters(standing.load, draft.load) else "none"
 
@@ -168,6 +188,7 @@ def _matters(old: Load, new: Load) -> bool:
         (old.kv_budget, new.kv_budget),
         (old.tokens_per_s, new.tokens_per_s),
         (old.step_ms, new.step_ms),
+        (old.wait_ms, new.wait_ms),
     )
     return old.sessions != new.sessions or any(
         abs(after - before) > LOAD_CHANGE * max(before, after) for before, after in figures

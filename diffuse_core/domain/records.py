@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from diffuse_core.domain.coordinates import Coordinate
 from diffuse_core.domain.identity import Identity, NodeId, Signature, WireNodeId, verify
 from diffuse_core.domain.shapes import Bytes, Contract, ModelShape
 from diffuse_core.domain.slices import Slice
@@ -51,19 +52,25 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """How busy a Host is. Bytes are of KV; rates are over the last seconds."""
+    """How busy a Host is. Bytes are of KV; rates are over the last seconds.
+
+    `step_ms` is what a pass of few rows takes, when last there was one; `wait_ms` is how long such
+    rows waited for their pass.
+    """
 
     sessions: Count = 0
     kv_used: Bytes = 0
     kv_budget: Bytes = 0
     tokens_per_s: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] = 0.0
     step_ms: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] = 0.0
+    wait_ms: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] = 0.0
 
 
 class Record(msgspec.Struct, frozen=True):
     """A node's signed advertisement. `sequence` is boot milliseconds ‖ counter: later wins.
 
     `left` is the node's farewell: signed by itself, so it can be believed from anyone.
+    `coordinate` is where it is on the network, None while it does not know.
     """
 
     node: WireNodeId
@@ -75,6 +82,7 @@ class Record(msgspec.Struct, frozen=True):
     holding: Holding | None = None
     load: Load = Load()
     left: bool = False
+    coordinate: Coordinate | None = None
 
 
 class SignedRecord(msgspec.Struct, frozen=True, array_like=True):

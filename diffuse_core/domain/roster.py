@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.allowances import Allowances
+from diffuse_core.domain.coordinates import Position, between_s
 from diffuse_core.domain.directory import Directory, Entry
 from diffuse_core.domain.liveness import FailureDetector
 from diffuse_core.domain.members import Member
@@ -44,7 +45,13 @@ class Roster:
         self._introductions = Allowances(INTRODUCTIONS, INTRODUCTIONS_PER_S)
         self.latest = MAX_SEQUENCE
         self.directory = Directory(rng, max_nodes=max_nodes, verdicts=verdicts)
-        self.detector = FailureDetector(own, rng)
+        self.position = Position(own)
+        self.detector = FailureDetector(own, rng, self._measured)
+
+    def _measured(self, node: NodeId, rtt_s: float) -> None:
+        """A direct ping of `node` took so long: that tells where we are, too."""
+        entry = self.directory.get(node)
+        self.position.measured(node, rtt_s, None if entry is None else entry.record.coordinate)
 
     def is_member(self, node: NodeId) -> bool:
         """Whether `node` published a record and did not say farewell."""
@@ -74,12 +81,14 @@ class Roster:
 
     def members(self, now: float) -> tuple[Member, ...]:
         """All nodes but those that left, our own included, the dead for DEAD_SHOWN_S."""
+        here = self.position.coordinate
         return tuple(
             Member(
                 record=entry.record,
                 liveness=self.liveness(node),
                 heard_at=now if node == self._own else self.detector.heard_at(node),
                 rtt_s=self.detector.rtt(node),
+                distance_s=between_s(here, entry.record.coordinate),
             )
             for node, entry in self.directory.items()
             if _shown(entry, now)
@@ -131,7 +140,7 @@ class Roster:
 
     def _take(self, node: NodeId, record: Record, now: float) -> None:
         if record.left:
-            self.detector.forget(node)
+            self._forget(node)
         else:
             self.detector.alive(node, now)
 
@@ -163,7 +172,11 @@ class Roster:
 
     def _drop_forgotten(self) -> None:
         for node in self.directory.drain_forgotten():
-            self.detector.forget(node)
+            self._forget(node)
+
+    def _forget(self, node: NodeId) -> None:
+        self.detector.forget(node)
+        self.position.forget(node)
 
 
 def _shown(entry: Entry, now: float) -> bool:

@@ -301,6 +301,7 @@ class HostService:
                 kv_budget=self.stage.kv_budget,
                 tokens_per_s=self.stage.meter.tokens_per_s(),
                 step_ms=self.stage.meter.step_ms(),
+                wait_ms=self.stage.meter.wait_ms(),
             )
             self._node.report(self.load)
 

@@ -1,4 +1,4 @@
-"""Rates over the last seconds: tokens computed, and compute time per pass."""
+"""Rates over the last seconds: tokens computed, and how long passes take and are waited for."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ class _Pass(NamedTuple):
 
 
 class Meter:
-    """Counts rows and compute seconds of passes in a sliding window."""
+    """Counts rows, compute seconds and waiting of passes in a sliding window."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._samples: deque[_Pass] = deque(maxlen=MAX_SAMPLES)
+        self._waits: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
+        self._step_ms = 0.0
 
     def add(self, rows: int, seconds: float, *, short: bool) -> None:
         """Account for a pass of `rows` positions, of all its Sessions, that took `seconds`.
@@ -32,6 +34,10 @@ class Meter:
         `short` passes are those that tokens wait for, not those of a prompt.
         """
         self._samples.append(_Pass(self._clock.monotonic(), rows, seconds, short))
+
+    def waited(self, seconds: float) -> None:
+        """Account for a step that was ready for so long when its short pass began."""
+        self._waits.append((self._clock.monotonic(), seconds))
 
     def _recent(self) -> deque[_Pass]:
         limit = self._clock.monotonic() - WINDOW_S
@@ -48,6 +54,20 @@ class Meter:
         return round(sum(each.rows for each in recent) / span, 1)
 
     def step_ms(self) -> float:
-        """Mean compute milliseconds of a short pass in the window (0 when none ran)."""
+        """Mean compute milliseconds of a short pass in the window; of the last one with any.
+
+        It is how fast this Host is, which does not change because it is idle. 0 when none ran yet.
+        """
         short = [each.seconds for each in self._recent() if each.short]
-        return round(1000 * sum(short) / len(short), 2) if short else 0.0
+        if short:
+            self._step_ms = round(1000 * sum(short) / len(short), 2)
+        return self._step_ms
+
+    def wait_ms(self) -> float:
+        """Mean milliseconds that steps of short passes waited in the window (0 when none did)."""
+        limit = self._clock.monotonic() - WINDOW_S
+        while self._waits and self._waits[0][0] < limit:
+            self._waits.popleft()
+        if not self._waits:
+            return 0.0
+        return round(1000 * sum(seconds for _, seconds in self._waits) / len(self._waits), 2)
