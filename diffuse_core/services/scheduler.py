@@ -124,6 +124,27 @@ class Scheduler:
         self._line_up(lane)
         return step, outcome
 
+    def rest(self, lane: Lane) -> bool:
+        """Forget the steps that wait; whether the outcome of another is still to be taken.
+
+        A pass under way goes on. Steps that are submitted from now on run as ever.
+        """
+        if self._begun is lane:
+            while len(lane.steps) > 1:
+                lane.steps.pop()
+        else:
+            lane.steps.clear()
+        for waiting in (self._short, self._long):
+            if lane in waiting:
+                waiting.remove(lane)
+                lane.in_turn = False
+        return lane.in_turn or not lane.outcomes.empty()
+
+    def reopen(self, lane: Lane) -> None:
+        """Take steps again after one was refused that left the Session as it was."""
+        if not lane.closed:
+            lane.over = lane.in_turn = False
+
     def close(self, lane: Lane) -> None:
         """Drop what waits, and free the Session in the executor after what it runs now."""
         if not lane.closed:
