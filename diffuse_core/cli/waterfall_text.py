@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Pass = tuple[StageTiming, ...]
 
 BAR = 14
-_NAME = 17
+_NAME = 16
 _FIGURE = 7
 _SHADES = "░▒█"
 

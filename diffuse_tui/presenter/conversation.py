@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.domain.pass_times import ms_text, stage_times
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.view import ChatMessage
 from diffuse_tui.presenter.figures import NOTHING, counted, speed_text
@@ -12,11 +13,13 @@ from diffuse_tui.presenter.spans import Line, Span
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diffuse_core.domain.view import Finished, RouteStep
+    from diffuse_core.domain.view import Finished, Healed, RouteStep, StageTiming
 
 MAX_MESSAGES = 255
 MAX_CHARS = 200_000
 """What travels with a question; older turns stay on the screen but are not sent."""
+MAX_STEPS = 8
+"""Stages of a Route that are shown one by one."""
 
 
 class Turn(NamedTuple):
@@ -54,11 +57,11 @@ def context(turns: Sequence[Turn], question: str) -> Context:
 def route_text(route: Sequence[RouteStep]) -> str:
     """`a1b2c3d4 0:10 → 9ab03d11 10:20 (relay)`."""
     steps = []
-    for step in route[:8]:
+    for step in route[:MAX_STEPS]:
         via = f" ({step.via})" if step.via == "relay" else ""
         steps.append(f"{clean_line(step.node[:8])} {step.slice}{via}")
-    if len(route) > 8:
-        steps.append(f"{len(route) - 8} more")
+    if len(route) > MAX_STEPS:
+        steps.append(f"{len(route) - MAX_STEPS} more")
     return " → ".join(steps)
 
 
@@ -68,6 +71,34 @@ def opened_line(route: Sequence[RouteStep], prompt_tokens: int) -> Line:
         Span(f"{counted(prompt_tokens, 'prompt token')} via ", "dim"),
         Span(route_text(route), "accent"),
     )
+
+
+def healed_line(healed: Healed) -> Line:
+    """`✚ healed: stage 1a2b3c4d was lost, went on with 5e6f7a8b after 0.4 s`."""
+    others = " and ".join(clean_line(step.node[:8]) for step in healed.replaced_by[:4])
+    text = (
+        f"✚ healed: stage {clean_line(healed.lost.node[:8])} was lost, "
+        f"went on with {others or 'another route'} after {max(0.0, healed.seconds):.1f} s"
+    )
+    return (Span(text, "good"),)
+
+
+def stage_lines(
+    passes: Sequence[tuple[StageTiming, ...]], route: Sequence[RouteStep]
+) -> list[Line]:
+    """For each Stage what a pass usually takes there, and its share of the whole."""
+    times = stage_times(passes, len(route))
+    return [
+        (
+            Span(f"{clean_line(step.node[:8])} {step.slice} ", "accent"),
+            Span(
+                f"wire {ms_text(stage.wire.p50)} · queue {ms_text(stage.queue.p50)}"
+                f" · compute {ms_text(stage.compute.p50)} ms · {stage.share:.0%}",
+                "dim",
+            ),
+        )
+        for step, stage in zip(route[:MAX_STEPS], times, strict=False)
+    ]
 
 
 def brief_line(done: Finished) -> Line:
@@ -80,8 +111,13 @@ def brief_line(done: Finished) -> Line:
     return (Span(f"{figures}{why}", "dim"), Span(events, "warning"))
 
 
-def finished_lines(done: Finished, left_out: int) -> tuple[Line, ...]:
-    """Route, time to first token and rate after an answer; then what happened on the way."""
+def finished_lines(
+    done: Finished, left_out: int, passes: Sequence[tuple[StageTiming, ...]] = ()
+) -> tuple[Line, ...]:
+    """Route, time to first token and rate after an answer, and the Stages' times.
+
+    Then what happened on the way.
+    """
     why = {
         "stop": "",
         "length": " · cut off at the token limit",
@@ -96,6 +132,7 @@ def finished_lines(done: Finished, left_out: int) -> tuple[Line, ...]:
         (Span(figures, "dim"),),
         (Span("via ", "dim"), Span(route_text(done.route) or NOTHING, "accent")),
     ]
+    lines += stage_lines(passes, done.route)
     lines += [(Span(f"▲ {clean_line(text)}", "warning"),) for text in done.events[:8]]
     if left_out:
         lines.append((Span(f"▲ the oldest {counted(left_out, 'turn')} did not fit", "warning"),))

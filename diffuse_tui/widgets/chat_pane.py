@@ -25,6 +25,7 @@ from diffuse_tui.presenter.conversation import (
     brief_line,
     context,
     finished_lines,
+    healed_line,
     opened_line,
 )
 from diffuse_tui.presenter.spans import Span
@@ -35,7 +36,7 @@ from diffuse_tui.widgets.turn import TurnView
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from diffuse_core.domain.view import GenerateEvent, ModelView
+    from diffuse_core.domain.view import GenerateEvent, ModelView, StageTiming
     from diffuse_tui.presenter.spans import Tone
 
 MAX_ANSWER_TOKENS = 1024
@@ -88,6 +89,7 @@ class ChatPane(Vertical):
         self._refusal: str | None = "the network is not known yet"
         self._turns: list[Turn] = []
         self._left_out = 0
+        self._passes: list[tuple[StageTiming, ...]] = []
         self._number = 0
         self._current: TurnView | None = None
         self._stopping = False
@@ -162,6 +164,7 @@ class ChatPane(Vertical):
         self._stopping, self._settled = False, False
         sent = context(self._turns, question)
         self._left_out = sent.left_out
+        self._passes.clear()
         self._current = TurnView(question)
         self._current.add_class("live")
         self.query_one("#hello").display = False
@@ -174,6 +177,7 @@ class ChatPane(Vertical):
             model=f"{self._model.id}@{self._model.fingerprint}",
             messages=sent.messages,
             max_tokens=max(1, min(MAX_ANSWER_TOKENS, self._model.context // 2)),
+            timings=True,
         )
         self.post_message(self.Ask(self, self._number, request))
         self._say()
@@ -186,14 +190,17 @@ class ChatPane(Vertical):
         match message.event:
             case RouteChosen(route=route, prompt_tokens=tokens):
                 turn.note([opened_line(route, tokens)], passing=True)
-            case TextDelta(text=text):
+            case TextDelta(text=text, stages=stages):
                 turn.add(text)
-            case Healed():
-                # The text goes on; what happened is told at the end (Finished.events).
-                pass
+                if stages and len(self._passes) < MAX_ANSWER_TOKENS:
+                    self._passes.append(stages)
+            case Healed() as healed:
+                # The text goes on; Finished.events tell more of it at the end.
+                turn.happened(healed_line(healed))
             case Finished() as done:
                 self._settled = True
-                turn.finish(finished_lines(done, self._left_out), brief_line(done))
+                lines = finished_lines(done, self._left_out, self._passes)
+                turn.finish(lines, brief_line(done))
                 self._turns.append(Turn(turn.question, turn.answer))
             case Failed(message=why):
                 self._fail(turn, why)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _REFRESH_S = 0.1
 _TAIL_CHARS = 4_000
+_HAPPENED = 4
+"""Lines of what befell an answer that are kept under it while it grows."""
 
 
 class TurnView(Vertical):
@@ -34,6 +36,7 @@ class TurnView(Vertical):
         super().__init__(classes="turn")
         self.question = question
         self._parts: list[str] = []
+        self._happened: list[Line] = []
         self._cutter = BlockCutter()
         self._tail = Static(Content("waiting for the first token…"), classes="tail waiting")
         self._foot = Static("", classes="foot", markup=False)
@@ -68,6 +71,11 @@ class TurnView(Vertical):
         self._foot.update(content(lines))
         self._foot.add_class("said")
         self._foot.set_class(passing, "long")
+
+    def happened(self, line: Line) -> None:
+        """Something befell the answer, which goes on: said with the latest of its kind."""
+        self._happened = [*self._happened, line][-_HAPPENED:]
+        self.note(self._happened)
 
     def finish(self, lines: Iterable[Line], brief: Line | None = None) -> None:
         """The answer is complete: settle what is left. `brief` stands in where rows are few."""

@@ -17,10 +17,10 @@ def measured(count: int) -> list[tuple[StageTiming, ...]]:
 
 def test_a_table_with_bars_that_follow_each_other() -> None:
     assert waterfall_lines(measured(64), ROUTE) == [
-        "ms of a pass               wire         queue       compute",
-        "stage                p50    p95    p50    p95    p50    p95 share",
-        "a1b2c3d4 0:15       40.0   40.0   0.02   0.02   10.0   10.0   50%  ░░░░░░█",
-        "9ab03d11 15:30      40.0   40.0   0.00   0.00   10.0   10.0   50%         ░░░░░░█",
+        "ms of a pass              wire         queue       compute",
+        "stage               p50    p95    p50    p95    p50    p95 share",
+        "a1b2c3d4 0:15      40.0   40.0   0.02   0.02   10.0   10.0   50%  ░░░░░░█",
+        "9ab03d11 15:30     40.0   40.0   0.00   0.00   10.0   10.0   50%         ░░░░░░█",
         "63 passes; ░ wire ▒ queue █ compute",
     ]
 

@@ -9,12 +9,20 @@ from tui_driver import (
     running,
     screen_text,
     shown,
+    turn_feet,
     until,
 )
 from tui_fakes import Node, finished, network, node, served
 
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import Failed, RouteChosen, RouteStep, TextDelta
+from diffuse_core.domain.view import (
+    Failed,
+    Healed,
+    RouteChosen,
+    RouteStep,
+    StageTiming,
+    TextDelta,
+)
 from diffuse_core.errors import Refused
 from diffuse_tui.widgets.prompt import Prompt
 
@@ -48,6 +56,59 @@ async def test_an_answer_streams_and_becomes_markdown() -> None:
             "assistant",
             "user",
         ]
+
+
+def healed(lost: str, other: str) -> Healed:
+    step = RouteStep(other * 8, Slice(0, 15))
+    return Healed(
+        lost=RouteStep(lost * 8, Slice(0, 15)),
+        why="its link ended",
+        replaced_by=(step,),
+        seconds=0.42,
+        route=(step, RouteStep("02" * 32, Slice(15, 30))),
+    )
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_a_healed_answer_says_so_and_goes_on(size: tuple[int, int]) -> None:
+    there = Node()
+    async with running(there, size) as pilot:
+        there.first.show(served())
+        await shown(pilot, "Fragile")
+        await ask(pilot, there.first, "Count")
+        events = there.first.generations[0].events
+        events.put_nowait(TextDelta("one two "))
+        events.put_nowait(healed("1a2b3c4d", "5e6f7a8b"))
+        await shown(pilot, "✚ healed: stage 1a2b3c4d")
+        events.put_nowait(healed("5e6f7a8b", "77777777"))
+        events.put_nowait(TextDelta("three"))
+        await shown(pilot, "one two three▍")
+        foot = "\n".join(turn_feet(pilot))
+        assert "stage 1a2b3c4d was lost, went on with 5e6f7a8b after 0.4 s" in foot
+        assert "stage 5e6f7a8b was lost, went on with 77777777 after 0.4 s" in foot
+        events.put_nowait(finished(events=("stage 1a2b3c4d was lost",)))
+        events.put_nowait(None)
+        await until(pilot, idle(pilot))
+        assert "▲ stage 1a2b3c4d was lost" in "\n".join(turn_feet(pilot))
+
+
+async def test_the_times_of_the_stages_are_asked_for_and_told() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        for number, tenths in enumerate((400, 300)):
+            await ask(pilot, fake, "Count")
+            generation = fake.generations[number]
+            assert generation.request.timings
+            usual = (StageTiming(tenths / 10, 0.02, 9.0), StageTiming(0.5, 0.0, 10.5))
+            for _ in range(5 - 3 * number):
+                generation.events.put_nowait(TextDelta("one", (1,), stages=usual))
+            generation.events.put_nowait(finished())
+            generation.events.put_nowait(None)
+            await until(pilot, idle(pilot))
+            # Of this answer alone, not of the one before.
+            told = f"wire {tenths / 10:.1f} · queue 0.02 · compute 9.00 ms"
+            assert "\n".join(turn_feet(pilot)).count(told) == 1
 
 
 async def test_escape_cancels_and_closes_the_iterator() -> None:

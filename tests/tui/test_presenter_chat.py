@@ -4,7 +4,7 @@ import pytest
 from tui_fakes import finished
 
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import RouteStep
+from diffuse_core.domain.view import Healed, RouteStep, StageTiming
 from diffuse_tui.presenter.blocks import BlockCutter, too_much_for_markdown
 from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
@@ -13,6 +13,7 @@ from diffuse_tui.presenter.conversation import (
     brief_line,
     context,
     finished_lines,
+    healed_line,
     opened_line,
     route_text,
 )
@@ -50,6 +51,34 @@ def test_what_is_said_about_an_answer() -> None:
     assert plain(finished_lines(finished("length"), 0)[0]).endswith("cut off at the token limit")
     assert plain(finished_lines(finished("cancelled"), 0)[0]).endswith("stopped")
     assert plain(finished_lines(finished(), 2)[-1]) == "▲ the oldest 2 turns did not fit"
+
+
+def test_the_times_of_each_stage_are_told_below_the_route() -> None:
+    usual = (StageTiming(40.0, 0.02, 9.0), StageTiming(0.5, 0.0, 10.5))
+    passes = [(StageTiming(0.0, 0.0, 900.0),) * 2, usual, usual]
+    lines = [plain(line) for line in finished_lines(finished(events=("x",)), 0, passes)]
+    assert lines[2:] == [
+        "01010101 0:15 wire 40.0 · queue 0.02 · compute 9.00 ms · 82%",
+        "02020202 15:30 wire 0.50 · queue 0.00 · compute 10.5 ms · 18%",
+        "▲ x",
+    ]
+    # Of a Route with another number of Stages nothing is told.
+    assert len(finished_lines(finished(), 0, [usual[:1]])) == 2
+
+
+def healed(*others: str) -> Healed:
+    steps = tuple(RouteStep(other, Slice(0, 15)) for other in others)
+    lost = RouteStep("1a2b3c4d" * 8, Slice(0, 15))
+    return Healed(lost=lost, why="gone", replaced_by=steps, seconds=0.42, route=steps)
+
+
+def test_a_healed_answer_in_one_line() -> None:
+    assert plain(healed_line(healed("5e6f7a8b" * 8))) == (
+        "✚ healed: stage 1a2b3c4d was lost, went on with 5e6f7a8b after 0.4 s"
+    )
+    two = healed_line(healed("5e6f7a8b" * 8, "9ab\x1b0311"))
+    assert "with 5e6f7a8b and 9ab␛0311 after" in plain(two)
+    assert "went on with another route after" in plain(healed_line(healed()))
 
 
 def test_what_is_said_where_there_is_little_room() -> None:
