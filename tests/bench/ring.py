@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,10 +24,10 @@ from tests.bench.answers import hear
 from tests.bench.link_proxy import ANYBODY, CLIENT
 from tests.bench.link_shape import Shape
 from tests.bench.report import Report, common_options, conditions, in_turns
-from tests.bench.shaped_network import add_stages, shaped_network
+from tests.bench.shaped_network import stages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
     from diffuse_core.services.client import ClientService
@@ -96,21 +94,10 @@ class Ring:
         return heard.rate
 
 
-@contextlib.asynccontextmanager
-async def stages(given: argparse.Namespace) -> AsyncIterator[tuple[ShapedNetwork, str]]:
-    """A network whose hosts hold as many layers each as asked for."""
-    options = ("--dtype", given.dtype, "--threads", str(given.threads), "--device", "cpu")
-    with tempfile.TemporaryDirectory() as place:
-        async with shaped_network(
-            Path(place) / "net", given.model, *options, seed=given.seed
-        ) as net:
-            yield net, await add_stages(net, given.stages)
-
-
 async def measure(given: argparse.Namespace) -> Report:
     """All ways in turns."""
     report = Report("ring", "tokens/s", conditions(given))
-    async with stages(given) as (network, model):
+    async with stages(given, given.stages) as (network, model):
         ring = Ring(network, model, given.tokens)
         ways = {
             f"{way}, round trip {ms} ms": lambda ms=ms, on=way == "ring": ring.rate(ms, ring=on)

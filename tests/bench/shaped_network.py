@@ -10,21 +10,24 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffuse_core.settings import NetworkOptions, running_node
 from diffuse_core.wiring import observe
-from tests.bench.link_process import ProxyProcess, proxy_process
+from tests.bench.link_process import proxy_process
 from tests.bench.link_proxy import PLACE
 from tests.e2e.processes import Processes
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
     from diffuse_core.domain.view import ModelView, NetworkView
     from diffuse_core.services.client import ClientService
     from diffuse_core.services.observer import Observer
+    from tests.bench.link_process import ProxyProcess
 
 SENTINEL = "sentinel"
 LISTEN_S = 90.0
@@ -37,10 +40,10 @@ class ShapedNetwork:
     """Hosts of one model, and a sentinel. Use `shaped_network`."""
 
     def __init__(
-        self, directory: Path, model: str, options: Sequence[str], proxy: ProxyProcess
+        self, directory: Path, model: str, options: Sequence[str], proxy: ProxyProcess | None
     ) -> None:
         self.processes = Processes(directory)
-        self.proxy = proxy
+        self._proxy = proxy
         self.network = NetworkOptions(f"shaped-{os.getpid()}-{directory.name}", mdns=False)
         self.bootstrap = ""
         self.nodes: dict[str, str] = {}
@@ -48,6 +51,12 @@ class ShapedNetwork:
         self._model = model
         self._options = tuple(options)
         self._places: dict[str, str] = {}
+
+    @property
+    def proxy(self) -> ProxyProcess:
+        """What all links go through; there must be one."""
+        assert self._proxy is not None
+        return self._proxy
 
     async def start_sentinel(self) -> None:
         """Start the sentinel that all others are told of."""
@@ -60,25 +69,23 @@ class ShapedNetwork:
         await self._start(name, *words, *self._options, *extra, within=within)
 
     async def _start(self, name: str, *words: str, within: Sequence[str] = ()) -> None:
-        if name not in self._places:
-            self._places[name] = f"{PLACE}:{await self.proxy.open(name)}"
-        process = self.processes.start(
-            name,
-            *words,
-            "--listen",
-            f"{PLACE}:0",
-            "--public-addr",
-            self._places[name],
-            *self.network.arguments(),
-            within=within,
-        )
+        if self._proxy is not None:
+            if name not in self._places:
+                self._places[name] = f"{PLACE}:{await self._proxy.open(name)}"
+            words = (*words, "--public-addr", self._places[name])
+        named = (*words, "--listen", f"{PLACE}:0", *self.network.arguments())
+        process = self.processes.start(name, *named, within=within)
         directory = self.processes.directory / name
         async with asyncio.timeout(LISTEN_S):
             while (found := running_node(directory)) is None or found.pid != process.pid:
                 assert process.poll() is None, self.processes.log(name)[-TAIL:]
                 await asyncio.sleep(POLL_S)
         self.nodes[name] = found.node
-        await self.proxy.lead(name, int(found.address.rpartition(":")[2]), process.pid)
+        if self._proxy is None:
+            self._places[name] = found.address
+        else:
+            port = int(found.address.rpartition(":")[2])
+            await self._proxy.lead(name, port, process.pid)
 
     def name_of(self, node: str) -> str:
         """The name of a node, by its id."""
@@ -129,17 +136,41 @@ class ShapedNetwork:
 
 @contextlib.asynccontextmanager
 async def shaped_network(
-    directory: Path, model: str, *options: str, seed: int = 1
+    directory: Path, model: str, *options: str, seed: int | None = 1
 ) -> AsyncIterator[ShapedNetwork]:
-    """A network of a sentinel, to which hosts of `model` with these options may be added."""
-    directory.mkdir(exist_ok=True, mode=0o700)
-    async with proxy_process(seed) as proxy:
+    """A network of a sentinel, to which hosts of `model` with these options may be added.
+
+    Args:
+        directory: where processes have their state; its name is part of the network's.
+        model: as `host --model` has it.
+        options: of every host.
+        seed: the link proxy's; None does without a proxy.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        proxy = None
+        if seed is not None:
+            proxy = await stack.enter_async_context(proxy_process(seed))
         network = ShapedNetwork(directory, model, options, proxy)
-        try:
-            await network.start_sentinel()
-            yield network
-        finally:
-            await network.stop()
+        stack.push_async_callback(network.stop)
+        await network.start_sentinel()
+        yield network
+
+
+@contextlib.asynccontextmanager
+async def stages(
+    given: argparse.Namespace,
+    layers: Sequence[int],
+    *pins: Sequence[int],
+    proxied: bool = True,
+    dtype: str = "",
+) -> AsyncIterator[tuple[ShapedNetwork, str]]:
+    """A network for a benchmark with these options, of such stages; with the model's id."""
+    options = ("--dtype", dtype or given.dtype, "--threads", str(given.threads))
+    seed = given.seed if proxied else None
+    with tempfile.TemporaryDirectory() as place:
+        made = shaped_network(Path(place), given.model, *options, "--device", "cpu", seed=seed)
+        async with made as network:
+            yield network, await add_stages(network, layers, *pins)
 
 
 async def add_stages(network: ShapedNetwork, layers: Sequence[int], *pins: Sequence[int]) -> str:
