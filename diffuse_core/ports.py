@@ -227,6 +227,10 @@ class Tokenizer(Protocol):
         """A fresh stream that skips special tokens."""
         ...
 
+    def token_text(self, token: int) -> str:
+        """What a token shows amid others; special ones by name, half characters as U+FFFD."""
+        ...
+
 
 class Storage(Protocol):
     """Small named blobs that outlive the process. Names are plain file names."""

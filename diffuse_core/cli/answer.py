@@ -1,139 +1,195 @@
-"""An answer as it comes: to stdout, or collected for scripts; and what is told of it then."""
+"""An answer as it comes: to stdout, or collected for scripts; also when it breaks off."""
 
 from __future__ import annotations
 
-import re
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from diffuse_core.cli.waterfall_text import token_timings
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from diffuse_core.domain.view import Finished, GenerateRequest, RouteStep
+    from diffuse_core.domain.decoding import TokenLogprobs
+    from diffuse_core.domain.view import (
+        Finished,
+        GenerateEvent,
+        GenerateRequest,
+        Healed,
+        RouteStep,
+        StageTiming,
+        TextDelta,
+    )
     from diffuse_core.services.client import ClientService
 
-_WENT_ON = re.compile(
-    r"(stage \w+) \(layers [^)]*\) was lost \(.*\); (went on with .*)", re.DOTALL
-)
+SHORT = 8
 
 
-async def stream_answer(client: ClientService, request: GenerateRequest) -> tuple[Finished, str]:
-    """Write an answer to stdout as it comes; how it finished, and the text.
+class Answer:
+    """What there is of the answer to a request.
 
-    Raises:
-        DiffuseError: the generation failed; the line of what was written is ended.
+    `error` is what broke it off, if something did; what came before is kept.
     """
-    from diffuse_core.domain.view import Finished, TextDelta
 
-    shown: list[str] = []
-    try:
-        async with aclosing(client.generate(request)) as events:
-            async for event in events:
-                if isinstance(event, TextDelta) and event.text:
-                    shown.append(event.text)
-                    # A stage may say what it likes; a terminal must not take it for commands.
-                    sys.stdout.write(clean(event.text) if sys.stdout.isatty() else event.text)
-                    sys.stdout.flush()
-                elif isinstance(event, Finished):
-                    return event, "".join(shown)
-    except DiffuseError:
-        if shown and not shown[-1].endswith("\n"):
-            click.echo()
-        raise
-    raise DiffuseError("the generation ended without a word")
-
-
-class Collected:
-    """What there is of an answer, for scripts; also when it breaks off."""
-
-    def __init__(self) -> None:
+    def __init__(self, request: GenerateRequest) -> None:
+        self.request = request
+        self.tokens: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
+        self.words: dict[int, str] = {}
+        """Texts of the tokens that `logprobs` names."""
+        self.stages: list[tuple[StageTiming, ...]] = []
+        self.healed: list[Healed] = []
+        self.route: tuple[RouteStep, ...] = ()
+        self.finished: Finished | None = None
+        self.error: DiffuseError | None = None
         self._text: list[str] = []
-        self._tokens: list[int] = []
         self._prompt = 0
-        self._route: tuple[RouteStep, ...] = ()
-        self._finished: Finished | None = None
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        return "".join(self._text)
 
     @property
     def begun(self) -> bool:
         """Whether a token was drawn."""
-        return bool(self._tokens)
+        return bool(self.tokens)
 
-    async def take(self, client: ClientService, request: GenerateRequest) -> None:
-        """Run a generation to its end.
+    async def take(self, client: ClientService, show: Callable[[str], None] | None = None) -> None:
+        """Run the generation to its end; `show` is given text as it comes."""
+        self.error = None
+        try:
+            await self._take(client, show)
+        except DiffuseError as error:
+            self.error = error
+        if self.logprobs:
+            named = {token for entry in self.logprobs for token, _ in entry.top}
+            # A model that has just gone leaves its tokens without a text.
+            with suppress(DiffuseError):
+                self.words = await client.token_texts(self.request.model, named.union(self.tokens))
 
-        Raises:
-            DiffuseError: it failed; what came before is kept.
-        """
-        from diffuse_core.domain.view import Finished, RouteChosen, TextDelta
+    async def _take(self, client: ClientService, show: Callable[[str], None] | None) -> None:
+        from diffuse_core.domain.view import TextDelta
 
-        async with aclosing(client.generate(request)) as events:
+        async with aclosing(client.generate(self.request)) as events:
             async for event in events:
-                if isinstance(event, TextDelta):
-                    self._text.append(event.text)
-                    self._tokens.extend(event.token_ids)
-                elif isinstance(event, RouteChosen):
-                    self._route, self._prompt = event.route, event.prompt_tokens
-                elif isinstance(event, Finished):
-                    self._finished = event
+                self._note(event)
+                if show is not None and isinstance(event, TextDelta) and event.text:
+                    show(event.text)
+                if self.finished is not None:
                     return
         raise DiffuseError("the generation ended without a word; ask again")
 
-    def told(self, error: DiffuseError | None = None) -> dict[str, Any]:
+    def _note(self, event: GenerateEvent) -> None:
+        from diffuse_core.domain.view import Failed, Finished, Healed, RouteChosen, TextDelta
+
+        match event:
+            case TextDelta():
+                self._note_text(event)
+            case RouteChosen():
+                self.route, self._prompt = event.route, event.prompt_tokens
+            case Healed():
+                self.route = event.route
+                self.healed.append(event)
+            case Finished():
+                self.route = event.route
+                self.finished = event
+            case Failed():
+                raise DiffuseError(event.message)
+
+    def _note_text(self, delta: TextDelta) -> None:
+        self._text.append(delta.text)
+        self.tokens.extend(delta.token_ids)
+        self.logprobs.extend(delta.logprobs)
+        if delta.stages:
+            self.stages.append(delta.stages)
+
+    def told(self) -> dict[str, Any]:
         """Everything, as plain data; with the error that broke it off, if one did."""
         import msgspec
 
-        said = {"text": "".join(self._text), "token_ids": tuple(self._tokens)}
-        if self._finished is not None:
-            how = msgspec.to_builtins(self._finished)
-            return {**said, **how, "route": _route_json(self._finished.route)}
+        said: dict[str, Any] = {
+            "text": self.text,
+            "token_ids": tuple(self.tokens),
+            "seed": self.request.sampling.seed,
+        }
+        if self.request.logprobs is not None:
+            said["logprobs"] = self._logprobs_json()
+        if self.request.timings:
+            said["token_timings"] = token_timings(self.stages)
+        if self.finished is not None:
+            return {**said, **msgspec.to_builtins(self.finished), "route": self._route_json()}
         return {
             **said,
             "type": "failed",
             "finish_reason": "error",
-            "usage": {"prompt_tokens": self._prompt, "completion_tokens": len(self._tokens)},
+            "usage": {"prompt_tokens": self._prompt, "completion_tokens": len(self.tokens)},
             "timings": None,
-            # The route that it began on: of a later one nothing is known here.
-            "route": _route_json(self._route),
-            "events": (),
-            "error": str(error),
+            "route": self._route_json(),
+            "events": self.events(),
+            "error": str(self.error),
         }
 
+    def events(self) -> tuple[str, ...]:
+        """What happened on the way, in words."""
+        if self.finished is not None:
+            return self.finished.events
+        told: tuple[str, ...] = getattr(self.error, "events", ())
+        return told or tuple(map(healed_text, self.healed))
 
-def _route_json(route: Sequence[RouteStep]) -> list[dict[str, Any]]:
-    return [
-        {"node": step.node, "slice": [step.slice.start, step.slice.end], "via": step.via}
-        for step in route
-    ]
+    def _route_json(self) -> list[dict[str, Any]]:
+        return [
+            {"node": step.node, "slice": [step.slice.start, step.slice.end], "via": step.via}
+            for step in self.route
+        ]
+
+    def _logprobs_json(self) -> list[dict[str, Any]]:
+        def one(token: int, value: float) -> dict[str, Any]:
+            return {"token_id": token, "token": self.words.get(token), "logprob": value}
+
+        return [
+            {**one(token, entry.drawn), "top": [one(*likely) for likely in entry.top]}
+            for token, entry in zip(self.tokens, self.logprobs, strict=False)
+        ]
 
 
-def print_losses(finished: Finished) -> None:
-    """One quiet line on stderr for each time that the answer went on without a lost stage."""
-    for event in finished.events:
-        if found := _WENT_ON.fullmatch(event):
-            click.echo(f"({clean(found[1])} was lost; {clean(found[2])})", err=True)
-
-
-def print_timings(finished: Finished) -> None:
-    """Timings, route and what happened, to stderr, after what went to stdout."""
+def show_text(text: str) -> None:
+    """Write part of an answer to stdout, at once."""
+    # A stage may say what it likes; a terminal must not take it for commands.
+    sys.stdout.write(clean(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
-    times, usage = finished.timings, finished.usage
-    click.echo(
-        f"first token {times.ttft_s:.2f} s, {times.tokens_per_s:.1f} tokens/s, "
-        f"{usage.prompt_tokens} prompt and {usage.completion_tokens} new tokens, "
-        f"ended by {finished.finish_reason}",
-        err=True,
+
+
+async def stream_answer(client: ClientService, request: GenerateRequest) -> Answer:
+    """Write an answer to stdout as it comes, and give it.
+
+    Raises:
+        DiffuseError: the generation failed; the line of what was written is ended.
+    """
+    answer = Answer(request)
+    await answer.take(client, show_text)
+    if answer.error is not None:
+        end_line(answer)
+        raise answer.error
+    return answer
+
+
+def end_line(answer: Answer) -> None:
+    """End the line of what was shown; one that broke off before any text has none."""
+    broken = answer.error is not None
+    if not broken or (answer.text and not answer.text.endswith("\n")):
+        click.echo()
+
+
+def healed_text(event: Healed) -> str:
+    """Which stage was lost, and how the answer went on."""
+    taken = ", ".join(step.node[:SHORT] for step in event.replaced_by)
+    return (
+        f"stage {event.lost.node[:SHORT]} was lost; went on with {taken} "
+        f"after {event.seconds:.1f} s"
     )
-    click.echo(f"route {' → '.join(map(_step_text, finished.route))}", err=True)
-    for event in finished.events:
-        click.echo(f"event {clean(event)}", err=True)
-
-
-def _step_text(step: RouteStep) -> str:
-    relayed = " (relay)" if step.via == "relay" else ""
-    return f"{step.slice} on {step.node[:8]}{relayed}"

@@ -8,67 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.answer import Collected, print_losses, print_timings, stream_answer
-from diffuse_core.cli.common import (
-    adding,
-    common,
-    find_bootstrap,
-    finite,
-    print_json,
-    run_until_done,
-    set_logging,
-)
+from diffuse_core.cli.alternatives import alternatives, take_all
+from diffuse_core.cli.answer import end_line, show_text
+from diffuse_core.cli.aside import print_logprobs, print_losses, print_timings
+from diffuse_core.cli.asking_options import SectionedCommand, asked, asking
+from diffuse_core.cli.common import common, find_bootstrap, print_json, run_until_done, set_logging
 from diffuse_core.cli.terminal import quiet_keys
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError, ModelUnknown, UsageError
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest
+    from collections.abc import Callable
+
+    from diffuse_core.cli.answer import Answer
+    from diffuse_core.domain.view import ChatMessage
 
 MAX_PROMPT_CHARS = 1_000_000
 CHAT_HELP = "Ask away. /reset forgets the chat, /quit leaves, Ctrl+C stops an answer."
 
 
-decoding = adding(
-    click.option("--model", required=True, metavar="M", help="A model on the network."),
-    click.option("--system", metavar="TEXT", help="System prompt."),
-    click.option(
-        "--max-tokens",
-        type=click.IntRange(1, 2**20),
-        default=512,
-        show_default=True,
-        help="Most tokens to generate.",
-    ),
-    click.option(
-        "--temperature",
-        type=click.FloatRange(0, 100),
-        callback=finite,
-        default=0.0,
-        show_default=True,
-        help="0 is greedy.",
-    ),
-    click.option(
-        "--top-p",
-        type=click.FloatRange(0, 1, min_open=True),
-        callback=finite,
-        default=1.0,
-        show_default=True,
-        help="Keep the likeliest tokens of this total.",
-    ),
-    click.option(
-        "--top-k",
-        type=click.IntRange(0, 2**24),
-        default=0,
-        show_default=True,
-        help="Keep so many likeliest tokens; 0 keeps all.",
-    ),
-    click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Makes sampling repeat."),
-)
-"""Options of how to generate."""
-
-
-@click.command()
-@decoding
+@click.command(cls=SectionedCommand)
+@asking
 @click.option("--prompt", metavar="TEXT", help="The question; without it stdin is read.")
 @click.option("--raw", is_flag=True, help="Send the prompt without the chat template.")
 @click.option("--stop", multiple=True, metavar="S", help="End the answer before this text.")
@@ -84,26 +44,52 @@ def query(**given: Any) -> None:
     git diff | diffuse query --model demo --system "Summarize this change"
     """
     set_logging(given["log_level"], given["log_format"])
-    request = _request(given, _messages(given, _prompt(given)))
+    answers = _answers(given, _messages(given, _prompt(given)))
     if given["as_json"]:
-        _print_collected(given, request)
-        return
-    finished, _ = run_until_done(_stream(given, request))
-    click.echo()
-    tell = print_timings if given["timings"] else print_losses
-    tell(finished)
+        _print_json(given, answers)
+    else:
+        _print_text(given, answers)
 
 
-def _print_collected(given: dict[str, Any], request: GenerateRequest) -> None:
-    """Print the answer as JSON: also what there is of one that broke off."""
-    answer = Collected()
-    try:
-        run_until_done(_collect(given, request, answer))
-    except DiffuseError as error:
-        if answer.begun:
-            print_json(answer.told(error))
-        raise
-    print_json(answer.told())
+def _print_json(given: dict[str, Any], answers: list[Answer]) -> None:
+    """Print answers as one object: the first, and all of them as its choices if there are more.
+
+    Also what there is of those that broke off.
+    """
+    run_until_done(_take(given, answers, None))
+    if any(answer.begun for answer in answers):
+        told = answers[0].told()
+        if len(answers) > 1:
+            choices = [{"index": at, **answer.told()} for at, answer in enumerate(answers)]
+            told = {**told, "choices": choices}
+        print_json(told)
+    _raise_first(answers)
+
+
+def _print_text(given: dict[str, Any], answers: list[Answer]) -> None:
+    """Print the first answer as it comes, then the others, with what is to be told beside."""
+    several = len(answers) > 1
+    if several and given["temperature"] == 0:
+        click.echo("(at --temperature 0 all answers are the same)", err=True)
+    for at, answer in enumerate(answers):
+        if several:
+            click.echo(f"--- {at + 1} of {len(answers)}, seed {answer.request.sampling.seed} ---")
+        if at == 0:
+            run_until_done(_take(given, answers, show_text))
+        else:
+            show_text(answer.text)
+        end_line(answer)
+        (print_timings if given.get("timings") else print_losses)(answer)
+        print_logprobs(answer)
+        if several and answer.error is not None:
+            click.echo(f"({at + 1} broke off: {clean(str(answer.error))})", err=True)
+    _raise_first(answers)
+
+
+def _raise_first(answers: list[Answer]) -> None:
+    for answer in answers:
+        if answer.error is not None:
+            raise answer.error
 
 
 def _prompt(given: dict[str, Any]) -> str:
@@ -127,30 +113,10 @@ def _messages(given: dict[str, Any], text: str) -> tuple[ChatMessage, ...]:
     return (*lead, ChatMessage("user", text))
 
 
-def _request(given: dict[str, Any], messages: tuple[ChatMessage, ...]) -> GenerateRequest:
-    import secrets
-
-    from diffuse_core.domain.decoding import SamplingParams
-    from diffuse_core.domain.view import GenerateRequest
-
-    raw = bool(given.get("raw"))
-    if raw and given["system"]:
-        raise UsageError("--raw sends the prompt as it is; leave out --system")
-    seed = given["seed"]
-    return GenerateRequest(
-        model=_name_on_network(given["model"]),
-        messages=() if raw else messages,
-        raw=messages[-1].content if raw else None,
-        max_tokens=given["max_tokens"],
-        sampling=SamplingParams(
-            temperature=given["temperature"],
-            top_p=given["top_p"],
-            top_k=given["top_k"],
-            seed=secrets.randbits(62) if seed is None else seed,
-        ),
-        stop=tuple(given.get("stop") or ()),
-        ignore_eos=bool(given.get("ignore_eos")),
-    )
+def _answers(given: dict[str, Any], messages: tuple[ChatMessage, ...]) -> list[Answer]:
+    """Answers to be taken, as the options ask for them."""
+    request = asked(given, _name_on_network(given["model"]), messages)
+    return alternatives(request, given["count"])
 
 
 def _name_on_network(model: str) -> str:
@@ -165,24 +131,18 @@ def _name_on_network(model: str) -> str:
         return model
 
 
-async def _collect(given: dict[str, Any], request: GenerateRequest, answer: Collected) -> None:
+async def _take(
+    given: dict[str, Any], answers: list[Answer], show: Callable[[str], None] | None
+) -> None:
     from diffuse_core.wiring import observe
 
     bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
     async with observe(bootstrap, given["network"]) as (_, client):
-        await answer.take(client, request)
+        await take_all(client, answers, show)
 
 
-async def _stream(given: dict[str, Any], request: GenerateRequest) -> tuple[Finished, str]:
-    from diffuse_core.wiring import observe
-
-    bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
-    async with observe(bootstrap, given["network"]) as (_, client):
-        return await stream_answer(client, request)
-
-
-@click.command()
-@decoding
+@click.command(cls=SectionedCommand)
+@asking
 @common
 def chat(**given: Any) -> None:
     """Talk with a model, line by line. Ctrl+C stops the answer, /quit or Ctrl+D leaves."""
@@ -202,10 +162,10 @@ def chat(**given: Any) -> None:
             click.echo(CHAT_HELP, err=True)
         if not line or line.startswith("/"):
             continue
-        asked = (*turns, ChatMessage("user", line))
-        answer = _turn(given, _request(given, asked))
-        if answer is not None:
-            turns = (*asked, ChatMessage("assistant", answer))
+        question = (*turns, ChatMessage("user", line))
+        answers = _answers(given, question)
+        if _turn(given, answers):
+            turns = (*question, ChatMessage("assistant", answers[0].text))
 
 
 def _line() -> str | None:
@@ -220,16 +180,14 @@ def _line() -> str | None:
         return None
 
 
-def _turn(given: dict[str, Any], request: GenerateRequest) -> str | None:
+def _turn(given: dict[str, Any], answers: list[Answer]) -> bool:
+    """Print the answers to a line of the chat, which goes on with the first; whether that came."""
     try:
         with quiet_keys():
-            finished, answer = run_until_done(_stream(given, request))
+            _print_text(given, answers)
     except DiffuseError as error:
         click.echo(f"diffuse: {clean(str(error))}", err=True)
-        return None
     except SystemExit:
         click.echo("\n(stopped)", err=True)
-        return None
-    click.echo()
-    print_losses(finished)
-    return answer
+        return False
+    return answers[0].finished is not None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.answer import print_timings, stream_answer
+from diffuse_core.cli.answer import stream_answer
+from diffuse_core.cli.aside import print_timings
 from diffuse_core.cli.common import chosen_contract, common, dtyped, run_until_done, set_logging
 from diffuse_core.cli.hints import on_network
 from diffuse_core.cli.terminal import Bar
@@ -120,6 +121,6 @@ async def _ask(network: DemoNetwork, given: dict[str, Any]) -> None:
         max_tokens=given["max_tokens"],
     )
     async with observe((network.sentinel,), given["network"]) as (_, client):
-        finished, _ = await stream_answer(client, request)
+        answer = await stream_answer(client, request)
     click.echo()
-    print_timings(finished)
+    print_timings(answer)

@@ -8,14 +8,16 @@ import msgspec
 
 from diffuse_core.errors import UsageError
 
-TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
+MAX_TOKEN_ID = 2**24
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
 MAX_TOKENS = 2**20
 
 MAX_LOGPROBS = 20
 MAX_BIASES = 1024
+MAX_BIAS = 1000.0
 
 Penalty = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
-Bias = tuple[TokenId, Annotated[float, msgspec.Meta(ge=-1000.0, le=1000.0)]]
+Bias = tuple[TokenId, Annotated[float, msgspec.Meta(ge=-MAX_BIAS, le=MAX_BIAS)]]
 """A token, and what is added to its logit."""
 
 FinishReason = Literal["stop", "length", "cancelled"]

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from diffuse_core import wiring
-from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.cli import run
-from diffuse_core.cli.answer import print_losses
-from diffuse_core.domain.decoding import DecodingParams
-from diffuse_core.domain.messages import Hop
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import (
     Finished,
     GenerateEvent,
+    Healed,
     RouteChosen,
     RouteStep,
+    StageTiming,
     TextDelta,
     Timings,
     Usage,
 )
 from diffuse_core.errors import StagesLost
-from diffuse_core.services.generation import Generation
-from diffuse_core.services.run import ClientRun, StageBlamed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -36,17 +32,15 @@ ROUTE = (
     RouteStep("ab" * 32, Slice(0, 4), "direct"),
     RouteStep("cd" * 32, Slice(4, 8), "relay"),
 )
-LOST = StageBlamed(Hop(b"\x50" * 32, (), Slice(4, 8)), "it sent (odd) things; \x1b[2J", "said")
 KEPT = "stage failed. Tokens shown so far are kept; ask again"
-
-
-def went_on() -> str:
-    """What a generation itself says after a loss."""
-    generation = Generation(
-        cast("Any", None), cast("Any", None), SystemClock(), (1,), DecodingParams(max_tokens=1)
-    )
-    generation._run = ClientRun(cast("Any", None), [Hop(b"\x3c" * 32, (), Slice(0, 8))])
-    return generation._how_it_went_on(LOST, generation._clock.monotonic())
+NEW = (RouteStep("ab" * 32, Slice(0, 4)), RouteStep("ef" * 32, Slice(4, 8)))
+WORDS = "stage cdcdcdcd was lost; went on with efefefef after 0.4 s"
+HEALED = Healed(
+    lost=ROUTE[1], why="it (\x1b[2J) ended", replaced_by=NEW[1:], seconds=0.41, route=NEW
+)
+FORGED = Healed(
+    lost=RouteStep("\x1b[2J", Slice(4, 8)), why="", replaced_by=NEW[1:], seconds=1.0, route=NEW
+)
 
 
 def finished(*events: str) -> Finished:
@@ -84,30 +78,45 @@ def say(
 BEGUN = [RouteChosen(ROUTE, 3), TextDelta("Hel", (7,)), TextDelta("lo", (8,))]
 
 
-def test_a_loss_is_one_quiet_line(say: Callable) -> None:
-    early = str(LOST)
-    code, out, err = say([*BEGUN, finished(early, went_on())])
+def test_a_loss_is_one_quiet_line_after_the_answer(say: Callable) -> None:
+    code, out, err = say([*BEGUN[:2], HEALED, BEGUN[2], finished("early")])
     assert (code, out) == (0, "Hello\n")
-    assert err == "(stage 50505050 was lost; went on with 3c3c3c3c after 0.0 s)\n"
+    assert err == f"({WORDS})\n"
 
 
 def test_an_answer_without_losses_is_told_of_by_nothing(say: Callable) -> None:
-    assert say([*BEGUN, finished(str(LOST))]) == (0, "Hello\n", "")
+    assert say([*BEGUN, finished("a route that was given up")]) == (0, "Hello\n", "")
+
+
+def test_a_loss_is_told_also_when_the_answer_broke_off(say: Callable) -> None:
+    code, out, err = say([*BEGUN, HEALED, StagesLost(KEPT)])
+    assert (code, out) == (7, "Hello\n")
+    assert err == f"({WORDS})\ndiffuse: {KEPT}\n"
 
 
 def test_timings_tell_all_events_and_who_is_relayed(say: Callable) -> None:
-    code, out, err = say([*BEGUN, finished(str(LOST), went_on())], "--timings")
+    code, out, err = say([*BEGUN, HEALED, finished("a \x1b[2J", "b")], "--timings")
     assert (code, out) == (0, "Hello\n")
     assert f"{ROUTE[0].slice} on abababab → {ROUTE[1].slice} on cdcdcdcd (relay)\n" in err
-    assert "event stage 50505050 (layers " in err
-    assert "went on with 3c3c3c3c" in err
+    assert "event a " in err
+    assert "event b\n" in err
     assert "\x1b" not in err
     assert "(stage" not in err
 
 
-def test_what_others_said_cannot_command_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    print_losses(finished("stage 12 (layers 1) was lost (x); went on with \x1b[2J after"))
-    assert "\x1b" not in capsys.readouterr().err
+def test_timings_show_where_tokens_spent_their_time(say: Callable) -> None:
+    stages = (StageTiming(1.0, 0.5, 9.0), StageTiming(2.0, 0.25, 8.0))
+    timed = TextDelta("!", (9,), stages=stages)
+    script = [*BEGUN, timed, finished()]
+    assert "queue" in say(script, "--timings")[2]
+    assert "queue" not in say(script)[2]
+    told = json.loads(say(script, "--timings", "--json")[1])
+    assert told["token_timings"][0][0] == {"wire_ms": 1.0, "queue_ms": 0.5, "compute_ms": 9.0}
+    assert "token_timings" not in json.loads(say(script, "--json")[1])
+
+
+def test_what_others_said_cannot_command_a_terminal(say: Callable) -> None:
+    assert "\x1b" not in say([*BEGUN, FORGED, finished()])[2]
 
 
 def test_what_there_was_of_an_answer_is_kept_for_scripts(say: Callable) -> None:
@@ -121,6 +130,12 @@ def test_what_there_was_of_an_answer_is_kept_for_scripts(say: Callable) -> None:
     assert [step["via"] for step in told["route"]] == ["direct", "relay"]
     assert told["events"] == []
     assert told["error"] == KEPT
+
+
+def test_of_a_broken_answer_the_last_route_and_what_happened_are_told(say: Callable) -> None:
+    told = json.loads(say([*BEGUN, HEALED, StagesLost(KEPT)], "--json")[1])
+    assert [step["node"][:2] for step in told["route"]] == ["ab", "ef"]
+    assert told["events"] == [WORDS]
 
 
 def test_before_the_first_token_there_is_nothing_to_keep(say: Callable) -> None:

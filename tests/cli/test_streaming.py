@@ -56,9 +56,9 @@ async def test_only_a_terminal_is_spared(
     screen = Screen(terminal)
     monkeypatch.setattr(sys, "stdout", screen)
     client = cast("ClientService", Sayer())
-    _, text = await stream_answer(client, GenerateRequest(model="m", raw="x"))
+    answer = await stream_answer(client, GenerateRequest(model="m", raw="x"))
     assert screen.getvalue() == shown
-    assert text == SAID
+    assert answer.text == SAID
 
 
 def test_log_lines_cannot_command_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,18 @@ class BundleTokenizer:
         """A fresh stream that skips special tokens."""
         return StoppableStream(self._fast, self._skipped, stop)
 
+    def token_text(self, token: int) -> str:
+        """What a token shows amid others; special ones by name, half characters as U+FFFD.
+
+        Raises:
+            ModelUnusable: the tokenizer fails on it.
+        """
+        with library_errors("the model's tokenizer failed on a token"):
+            once = self._fast.decode([token], skip_special_tokens=False)
+            twice = self._fast.decode([token, token], skip_special_tokens=False)
+        # Some decoders take the space from what begins a text.
+        return twice[len(once) :] if twice.startswith(once) else once
+
     def _ids(self, text: str, *, leading: bool) -> tuple[int, ...]:
         try:
             text.encode()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models
 
 from diffuse_core.adapters.tokenizer.bundle_tokenizer import load_tokenizer
 from diffuse_core.adapters.tokenizer.quoted_words import QuotedWords
@@ -113,6 +113,23 @@ def test_streams_skip_special_tokens(load: Callable) -> None:
     stream = tokenizer.stream(("!",))
     ids = tokenizer.encode("<|im_start|>Hi 🙂<|im_end|> you! and more")
     assert "".join(stream.push(token) for token in ids) + stream.flush() == "Hi 🙂 you"
+
+
+def test_a_token_shows_its_text_amid_others(load: Callable) -> None:
+    tokenizer = load()
+    ids = tokenizer.encode("the capital 🙂<|im_end|>")
+    texts = [tokenizer.token_text(token) for token in ids]
+    assert "".join(texts[:-1]).startswith("the capital ")
+    assert texts[-1] == "<|im_end|>"
+    assert "\ufffd" in texts  # Of a character of four bytes each token has a part.
+    assert tokenizer.token_text(2**24) == ""
+
+
+def test_a_token_keeps_the_space_that_begins_it(load: Callable) -> None:
+    plain = Tokenizer(models.WordLevel({"▁a": 0, "b": 1, "▁": 2}, unk_token="b"))
+    plain.decoder = decoders.Metaspace()
+    tokenizer = load(tokenizer_json=plain.to_str().encode(), chat_template=None)
+    assert [tokenizer.token_text(token) for token in range(3)] == [" a", "b", " "]
 
 
 def changed(bundle: Bundle, **parts: object) -> bytes:

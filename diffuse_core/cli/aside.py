@@ -1,0 +1,66 @@
+"""What is told beside an answer, on stderr: losses, timings, how likely its tokens were."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from diffuse_core.cli.answer import SHORT, Answer, healed_text
+from diffuse_core.cli.waterfall_text import waterfall_lines
+from diffuse_core.domain.plain_text import clean
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.view import RouteStep
+
+
+def print_losses(answer: Answer) -> None:
+    """One quiet line for each time that the answer went on without a lost stage."""
+    for event in answer.healed:
+        _say(f"({healed_text(event)})")
+
+
+def print_timings(answer: Answer) -> None:
+    """Timings, route, what happened, and where tokens spent their time."""
+    finished = answer.finished
+    if finished is None:
+        print_losses(answer)
+        return
+    sys.stdout.flush()
+    times, usage = finished.timings, finished.usage
+    _say(
+        f"first token {times.ttft_s:.2f} s, {times.tokens_per_s:.1f} tokens/s, "
+        f"{usage.prompt_tokens} prompt and {usage.completion_tokens} new tokens, "
+        f"ended by {finished.finish_reason}"
+    )
+    _say(f"route {' → '.join(map(_step_text, finished.route))}")
+    for event in finished.events:
+        _say(f"event {event}")
+    for line in waterfall_lines(answer.stages, answer.route):
+        _say(line)
+
+
+def print_logprobs(answer: Answer) -> None:
+    """A line for each token: its chance in percent, then the likeliest ones'."""
+    sys.stdout.flush()
+    for token, entry in zip(answer.tokens, answer.logprobs, strict=False):
+        likeliest = ", ".join(_chance(answer, *likely) for likely in entry.top)
+        _say(_chance(answer, token, entry.drawn) + (f"  of {likeliest}" if likeliest else ""))
+
+
+def _chance(answer: Answer, token: int, logprob: float) -> str:
+    word = answer.words.get(token)
+    text = f"#{token}" if word is None else json.dumps(word, ensure_ascii=False)
+    return f"{text} {100 * math.exp(logprob):.1f} %"
+
+
+def _step_text(step: RouteStep) -> str:
+    relayed = " (relay)" if step.via == "relay" else ""
+    return f"{step.slice} on {step.node[:SHORT]}{relayed}"
+
+
+def _say(line: str) -> None:
+    click.echo(clean(line), err=True)
