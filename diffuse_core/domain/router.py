@@ -1,146 +1,216 @@
 """The router: the cheapest Route through the Hosts that hold a model.
 
-A shortest path over layer positions. After each layer the hidden state stays where it is, or hops
-to another Host that holds the next layer; so overlapping Slices compose, and a Stage may be any
-part of a Slice. Linear in the number of (Host, layer) pairs.
+What a token costs: at each Stage the wait for its turn and the compute of its layers, and the
+hops between them, that from the last Stage back to the first as well, for the tokens go round a
+ring. The Client's own link counts once for an answer. Slices compose as they overlap, and a Stage
+may be any part of a Slice.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from diffuse_core.domain.candidates import Candidate, candidate_of
 from diffuse_core.domain.coverage import missing_text
-from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import MAX_STAGES
-from diffuse_core.domain.records import Address
+from diffuse_core.domain.path_search import Path, PathSearch
+from diffuse_core.domain.shortlist import FEW, shortlists
 from diffuse_core.domain.slices import Slice, gaps
 from diffuse_core.errors import ModelIncomplete
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence, Set
+    from collections.abc import Iterator, Sequence, Set
 
-UNKNOWN_RTT_S = 0.02
-UNKNOWN_LAYER_S = 0.0005
-LEAST_HOP_S = 0.0002
-"""A hop costs something even on loopback; without it equal Hosts would be interleaved."""
+    from diffuse_core.domain.identity import NodeId
+
+    Stages = tuple[tuple[NodeId, Slice], ...]
+
+__all__ = ["Candidate", "candidate_of", "choose_route", "refill_route"]
+
 SPREAD = 0.1
 """Costs are stretched by up to this share, by chance, so that near-equal Hosts share the work."""
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A Host that could run a Stage.
-
-    `rtt_s` is the round trip to it in seconds, None when unmeasured. `step_s` is what one decode
-    step through its whole slice takes in seconds, 0 when unknown. `sessions` is how many
-    generations it already runs.
-    """
-
-    node: NodeId
-    slice: Slice
-    rtt_s: float | None = None
-    step_s: float = 0.0
-    sessions: int = 0
-    addresses: tuple[Address, ...] = ()
-
-    def hop_cost(self) -> float:
-        """Seconds that handing the hidden state over to it takes, estimated."""
-        return max(UNKNOWN_RTT_S if self.rtt_s is None else self.rtt_s, LEAST_HOP_S)
-
-    def layer_cost(self) -> float:
-        """Seconds per layer and token, estimated, with the wait behind its other Sessions."""
-        own = self.step_s / len(self.slice) if self.step_s > 0 else UNKNOWN_LAYER_S
-        return own * (1 + self.sessions)
-
-
-class _Leg(msgspec.Struct, frozen=True):
-    """The cheapest way found so far to have run the layers before some position."""
-
-    cost: float
-    candidate: Candidate
-    start: int
-    before: _Leg | None
+MAX_FIRSTS = 6
+"""So many Hosts of a shortlist are tried as the first of the ring, the best ones."""
 
 
 def choose_route(
-    total: int, candidates: Sequence[Candidate], avoid: Set[NodeId], rng: random.Random
-) -> tuple[tuple[NodeId, Slice], ...]:
-    """The Stages, in order, covering the layers 0..total exactly once; no node appears twice.
+    total: int,
+    candidates: Sequence[Candidate],
+    avoid: Set[NodeId],
+    rng: random.Random,
+    *,
+    first: int = 0,
+    last: int | None = None,
+    before: NodeId | None = None,
+    after: NodeId | None = None,
+    asker: NodeId | None = None,
+) -> Stages:
+    """The Stages, in order, covering the layers first:last exactly once; no node appears twice.
 
     Args:
         total: layers of the model.
         candidates: live, ready Hosts of it; equal inputs and rng state give an equal Route.
-        avoid: nodes that failed lately, never chosen.
+        avoid: nodes that failed lately or have a Stage already, never chosen.
         rng: spreads the load over Hosts of about equal cost.
+        first: the first layer that is to be covered.
+        last: the layer after the last one, `total` when None.
+        before: the Stage that hands over to these on the ring, never chosen. Its place is that of
+            the candidate that it is; so it is with `after`.
+        after: the Stage that these hand over to. Neither is given for a whole ring.
+        asker: the node whose round trips the candidates' `rtt_s` are, where it is a node.
 
     Raises:
         ModelIncomplete: some range is held by none of the candidates; it is named.
     """
-    usable = [one for one in candidates if one.node not in avoid and one.slice.end <= total]
-    missing = gaps(total, (one.slice for one in usable))
-    if missing:
+    end = total if last is None else last
+    usable = _usable(total, candidates, {*avoid, before, after}, first, end)
+    stretch = {one.node: 1 + SPREAD * rng.random() for one in usable}
+    known = {one.node: one for one in candidates if one.node in (before, after)}
+    ends = tuple(None if node is None else known.get(node) for node in (before, after))
+    near = [one for one in ends if one is not None]
+    best: Path | None = None
+    for hosts in shortlists(usable, first, end, near, asker, rng):
+        search = PathSearch(hosts, first, end, stretch, asker)
+        whole = before is None and after is None and (first, end) == (0, total)
+        for path in _rings(search) if whole else _ways(search, *ends):
+            if best is None or path.cost < best.cost:
+                best = path
+    assert best is not None  # noqa: S101  (all layers are held)
+    return _bounded(tuple((one.node, part) for one, part in best.stages))
+
+
+def refill_route(
+    total: int,
+    candidates: Sequence[Candidate],
+    avoid: Set[NodeId],
+    rng: random.Random,
+    kept: Sequence[tuple[NodeId, Slice]],
+    *,
+    asker: NodeId | None = None,
+) -> Stages:
+    """The whole Route when Stages of it were lost: those that are left keep their parts.
+
+    Args:
+        total: layers of the model.
+        candidates: as for `choose_route`; those that are left are among them.
+        avoid: nodes that are not to be taken.
+        rng: as for `choose_route`.
+        kept: the Stages that are left, in order.
+        asker: as for `choose_route`.
+
+    Raises:
+        ModelIncomplete: some lost range cannot be filled by nodes that have no Stage yet.
+    """
+    if not kept:
+        return choose_route(total, candidates, avoid, rng, asker=asker)
+    lost = list(gaps(total, (part for _, part in kept)))
+    for _ in range(len(lost)):
+        stages = {part: node for node, part in kept}
+        for gap in lost:
+            before, after = _neighbours(gap, stages, total)
+            try:
+                found = choose_route(
+                    total,
+                    candidates,
+                    {*avoid, *stages.values()},
+                    rng,
+                    first=gap.start,
+                    last=gap.end,
+                    before=before,
+                    after=after,
+                    asker=asker,
+                )
+            except ModelIncomplete:
+                if gap == lost[0]:
+                    raise
+                # Another range took the only Host that it can have: let it choose first.
+                lost = [gap, *(one for one in lost if one != gap)]
+                break
+            stages |= {part: node for node, part in found}
+        else:
+            return _bounded(tuple((stages[part], part) for part in sorted(stages, key=_by_start)))
+    raise ModelIncomplete(
+        f"layers {', '.join(map(str, lost))} of {total} need more hosts than there are left; "
+        "add a host or try again later"
+    )
+
+
+def _usable(
+    total: int,
+    candidates: Sequence[Candidate],
+    barred: Set[NodeId | None],
+    first: int,
+    last: int,
+) -> list[Candidate]:
+    """Those that may be taken, in order of their ids; together they hold all the layers."""
+    usable = sorted(
+        (
+            one
+            for one in candidates
+            if one.node not in barred and one.slice.start < last and first < one.slice.end <= total
+        ),
+        key=_by_node,
+    )
+    held = [one.slice for one in usable]
+    outside = [Slice(*edges) for edges in ((0, first), (last, total)) if edges[0] < edges[1]]
+    if missing := gaps(total, [*held, *outside]):
         raise ModelIncomplete(f"{missing_text(total, missing)}; add a host or try again later")
-    stretch = {one.node: 1 + SPREAD * rng.random() for one in sorted(usable, key=_by_node)}
-    stages = _without_returns(_path(_cheapest(total, usable, stretch), total))
-    if len(stages) > MAX_STAGES:
-        raise ModelIncomplete(
-            f"the model is split over {len(stages)} hosts in a row, more than the {MAX_STAGES} "
-            "that a route may have; add a host that holds more layers"
-        )
-    return tuple((candidate.node, part) for candidate, part in stages)
+    return usable
 
 
 def _by_node(candidate: Candidate) -> bytes:
     return candidate.node
 
 
-def _cheapest(total: int, usable: Sequence[Candidate], stretch: dict[NodeId, float]) -> _Leg:
-    starting: list[list[Candidate]] = [[] for _ in range(total)]
-    for one in sorted(usable, key=_by_node):
-        starting[one.slice.start].append(one)
-    holding: list[Candidate] = []
-    legs: dict[NodeId, _Leg] = {}
-    best: _Leg | None = None
-    for layer in range(total):
-        holding = [one for one in holding if one.slice.end > layer] + starting[layer]
-        legs = {
-            one.node: _step(one, legs.get(one.node), best, layer, stretch[one.node])
-            for one in holding
-        }
-        best = min(legs.values(), key=lambda leg: leg.cost)
-    assert best is not None  # noqa: S101  (total is at least 1)
-    return best
+def _by_start(part: Slice) -> int:
+    return part.start
 
 
-def _step(
-    one: Candidate, staying: _Leg | None, best: _Leg | None, layer: int, stretch: float
-) -> _Leg:
-    arrive = (best.cost if best else 0.0) + one.hop_cost() * stretch
-    compute = one.layer_cost() * stretch
-    if staying is not None and staying.cost <= arrive:
-        return _Leg(staying.cost + compute, one, staying.start, staying.before)
-    return _Leg(arrive + compute, one, layer, best)
+def _rings(search: PathSearch) -> Iterator[Path]:
+    """The cheapest ring for each of some first Hosts."""
+    firsts = search.firsts()
+    if len(search.hosts) > FEW:
+        del firsts[MAX_FIRSTS:]
+    for start in firsts:
+
+        def finish(host: int, start: int = start) -> float:
+            client_s = search.hosts[host].client_s()
+            return client_s + (0.0 if host == start else search.hop(host, start))
+
+        path = search.cheapest([(start, search.hosts[start].client_s())], finish)
+        if path is not None:
+            yield path
 
 
-def _path(last: _Leg, total: int) -> list[tuple[Candidate, Slice]]:
-    stages: list[tuple[Candidate, Slice]] = []
-    leg: _Leg | None = last
-    end = total
-    while leg is not None:
-        stages.append((leg.candidate, Slice(leg.start, end)))
-        end, leg = leg.start, leg.before
-    return stages[::-1]
+def _ways(search: PathSearch, before: Candidate | None, after: Candidate | None) -> Iterator[Path]:
+    """The cheapest way from one Stage of a ring to another; unknown ones cost nothing."""
+    begins = [
+        (host, 0.0 if before is None else search.from_outside(before, host))
+        for host in search.firsts()
+    ]
+
+    def finish(host: int) -> float:
+        return 0.0 if after is None else search.to_outside(host, after)
+
+    path = search.cheapest(begins, finish)
+    if path is not None:
+        yield path
 
 
-def _without_returns(stages: list[tuple[Candidate, Slice]]) -> list[tuple[Candidate, Slice]]:
-    """Merge a node's first and later stages into one: its slice spans what lies between."""
-    kept: list[tuple[Candidate, Slice]] = []
-    for candidate, part in stages:
-        first = next((i for i, (one, _) in enumerate(kept) if one.node == candidate.node), None)
-        if first is None:
-            kept.append((candidate, part))
-        else:
-            kept[first:] = [(candidate, Slice(kept[first][1].start, part.end))]
-    return kept
+def _neighbours(
+    gap: Slice, stages: dict[Slice, NodeId], total: int
+) -> tuple[NodeId | None, NodeId | None]:
+    """The Stages before and after a range on the ring; None where that is lost as well."""
+    starts = {part.start: node for part, node in stages.items()}
+    ends = {part.end: node for part, node in stages.items()}
+    return ends.get(gap.start or total), starts.get(gap.end % total)
+
+
+def _bounded(stages: Stages) -> Stages:
+    if len(stages) > MAX_STAGES:
+        raise ModelIncomplete(
+            f"the model is split over {len(stages)} hosts in a row, more than the {MAX_STAGES} "
+            "that a route may have; add a host that holds more layers"
+        )
+    return stages
