@@ -26,9 +26,13 @@ RefusalReason = Literal[
 
 
 class DiffuseError(Exception):
-    """Root of everything Diffuse raises on purpose; `exit_code` is the process exit status."""
+    """Root of everything Diffuse raises on purpose; `exit_code` is the process exit status.
+
+    `events` tell in words what happened before, where a generation failed.
+    """
 
     exit_code = 1
+    events: tuple[str, ...] = ()
 
 
 class UsageError(DiffuseError):

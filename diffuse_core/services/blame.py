@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Set
 
     from diffuse_core.domain.identity import NodeId
-    from diffuse_core.services.run import StageBlamed
+    from diffuse_core.services.losses import StageBlamed
 
 MOST = 3
 """After so many losses of a node over one and the same Sentinel it is out as well."""
@@ -32,6 +32,7 @@ class Blame:
         self._seen: Counter[NodeId] = Counter()
         self._ways: defaultdict[NodeId, set[NodeId | None]] = defaultdict(set)
         self._accused: defaultdict[NodeId, set[NodeId]] = defaultdict(set)
+        self._charges: defaultdict[NodeId, Counter[NodeId]] = defaultdict(Counter)
 
     @property
     def avoided(self) -> set[NodeId]:
@@ -72,6 +73,24 @@ class Blame:
             self.away.add(problem.node)
         elif problem.accuser is not None:
             self._accused[problem.node].add(problem.accuser)
+            self._charges[problem.accuser][problem.node] += 1
+
+    def to_replace(self, problem: StageBlamed) -> NodeId | None:
+        """Who is to lose the place in the Route, after `saw` or `accused`; None: nobody.
+
+        Where a way was lost whose both ends we reach, they may meet again: once. Then it is the
+        accused one that goes, and who accuses another after that goes itself. What a Stage
+        computed wrongly cannot be used, though.
+        """
+        node, accuser = problem.node, problem.accuser
+        if node in self.avoided | self.condemned:
+            return node
+        if accuser is None:
+            return None
+        charges = self._charges[accuser]
+        if len(charges) > 1:
+            return accuser
+        return node if problem.reason == "invalid" or charges[node] > 1 else None
 
     def to_avoid(self, suspects: Set[NodeId]) -> Iterator[set[NodeId]]:
         """Whom a Route is to avoid, the strictest first; `suspects` others have doubts about."""

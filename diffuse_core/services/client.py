@@ -7,27 +7,29 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.coverage import held_slices, models
-from diffuse_core.domain.decoding import DecodingParams, FinishReason
+from diffuse_core.domain.decoding import DecodingParams
 from diffuse_core.domain.selection import find_model, require_servable
 from diffuse_core.domain.slices import gaps
 from diffuse_core.domain.view import (
     Finished,
     GenerateEvent,
     GenerateRequest,
+    Healed,
     RouteChosen,
     TextDelta,
-    Timings,
-    Usage,
 )
-from diffuse_core.errors import ModelIncomplete, StagesLost, UsageError
+from diffuse_core.errors import DiffuseError, ModelIncomplete, StagesLost, UsageError
+from diffuse_core.services.answer_log import AnswerLog
 from diffuse_core.services.bundles import BundleFetcher
 from diffuse_core.services.generation import Generation
 from diffuse_core.services.route_choice import RouteChoice
-from diffuse_core.services.run import SessionDesk
+from diffuse_core.services.session_desk import SessionDesk
+from diffuse_core.services.session_terms import Asked
+from diffuse_core.services.teller import Teller
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Collection
 
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.identity import NodeId
@@ -54,9 +56,10 @@ class ClientService:
         self._own = own
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
-        """Stream one generation: RouteChosen, TextDeltas, Finished.
+        """Stream one generation: RouteChosen, a TextDelta for each token, Finished.
 
-        When a Stage is lost, the stream goes on over another Route; what was shown stays.
+        When a Stage is lost, another takes its place; what was shown stays, and Healed is told
+        before the next token. An error brings what happened before it as its `events`.
         Closing the generator cancels the generation on every Stage.
 
         Raises:
@@ -76,37 +79,32 @@ class ClientService:
         # A hostile template may take seconds to be given up; the loop must not wait for it.
         prompt = await asyncio.to_thread(_encode, tokenizer, request)
         decoding = _decoding(tokenizer, request, model.shape.context - len(prompt))
-        generation = Generation(self._desk, choice, clock, prompt, decoding)
+        answer = AnswerLog(prompt, decoding, model.shape.vocab)
+        asked = Asked(model.id, model.fingerprint, request.speculate, request.timings)
+        generation = Generation(self._desk, choice, clock, answer, asked, request.grace_s)
+        teller = Teller(tokenizer.stream(request.stop), started, timed=request.timings)
         try:
-            drawn = await generation.first()
+            await generation.open()
             yield RouteChosen(generation.route, len(prompt))
-            stream = tokenizer.stream(request.stop)
-            first = last = clock.monotonic()
-            count = 0
-            finish: FinishReason | None = None
-            while finish is None:
-                count += 1
-                last = clock.monotonic()
-                finish = drawn.finish
-                text = "" if finish == "stop" else stream.push(drawn.tokens[0])
-                if stream.stopped:
-                    finish = "stop"
-                yield TextDelta(text, drawn.tokens)
-                if finish is None:
-                    drawn = await generation.next()
-            if tail := stream.flush():
+            while teller.finish is None:
+                event = await generation.next()
+                if isinstance(event, Healed):
+                    yield event
+                    continue
+                for delta in teller.deltas(event, len(generation.route), clock.monotonic()):
+                    yield delta
+            if tail := teller.tail():
                 yield TextDelta(tail)
             yield Finished(
-                finish_reason=finish,
-                usage=Usage(len(prompt), count),
-                timings=Timings(
-                    ttft_s=round(first - started, 4),
-                    tokens_per_s=round((count - 1) / (last - first), 2) if count > 1 else 0.0,
-                    total_s=round(last - started, 4),
-                ),
+                finish_reason=teller.finish,
+                usage=teller.usage(len(prompt)),
+                timings=teller.timings(),
                 route=generation.route,
                 events=tuple(generation.events),
             )
+        except DiffuseError as error:
+            error.events = tuple(generation.events)
+            raise
         finally:
             await generation.close()
 
@@ -122,6 +120,11 @@ class ClientService:
                 elif isinstance(event, Finished):
                     return "".join(text), tuple(tokens), event
         raise StagesLost("the generation ended without a word; ask again")
+
+    async def token_texts(self, model: str, tokens: Collection[int]) -> dict[int, str]:
+        """Texts of single tokens of a model, as `Tokenizer.token_text` gives them."""
+        tokenizer = await self._fetcher.tokenizer(self._model(model))
+        return {token: tokenizer.token_text(token) for token in tokens}
 
     def _model(self, name: str) -> ModelRef:
         view = require_servable(find_model(self._directory.view(), name))
@@ -161,4 +164,6 @@ def _decoding(tokenizer: Tokenizer, request: GenerateRequest, room: int) -> Deco
         max_tokens=min(request.max_tokens, room),
         sampling=request.sampling,
         stop_ids=() if request.ignore_eos else tokenizer.stop_ids,
+        min_tokens=min(request.min_tokens, request.max_tokens, room),
+        logprobs=request.logprobs,
     )

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from diffuse_core.domain.identity import node_text, short_text
-from diffuse_core.domain.view import RouteStep
+from diffuse_core.domain.identity import NodeId, node_text
+from diffuse_core.domain.view import Healed, RouteStep
 from diffuse_core.errors import ModelIncomplete, StagesLost
+from diffuse_core.services.losses import Problem, StageBlamed, StageDeclined, went_on_text
 from diffuse_core.services.route_choice import NoRoom
-from diffuse_core.services.run import ClientRun, SessionDesk, StageBlamed, StageDeclined
+from diffuse_core.services.run import ClientRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from diffuse_core.domain.decoding import DecodingParams
     from diffuse_core.domain.messages import Hop, TokensDrawn
     from diffuse_core.ports import Clock
-    from diffuse_core.services.links import Link
+    from diffuse_core.services.answer_log import AnswerLog
     from diffuse_core.services.route_choice import RouteChoice
+    from diffuse_core.services.session_desk import SessionDesk
+    from diffuse_core.services.session_terms import Asked
 
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5
-"""Routes that are tried for the first token."""
+"""Routes on which a Session is tried to be opened."""
 MAX_LOSSES = 8
-"""Stages that may be lost after it."""
-MAX_REPLAYED = 4096
-"""Tokens that are run again one by one; more would keep whoever reads waiting for too long."""
-GRACE_S = 10.0
-"""How long a Route is looked for when a Stage is lost: others move, a Sentinel is replaced."""
+"""How often a generation may be mended."""
+MOST_GRACE_S = 3600.0
+"""A Route is looked for no longer when a Stage is lost, whatever was asked for."""
 LOOK_S = 1.0
 
 
 class Generation:
-    """One generation. When a Stage is lost, another Session goes on where it ended.
+    """One generation. When Stages are lost, others take their places, and it goes on.
 
-    That is fed what this one was fed, in the same pieces, and draws by position: so the tokens
-    are those that would have come. `events` tells what happened, in words.
+    Only what was lost is computed again, in the same pieces, and tokens are drawn by position: so
+    they are those that would have come. `events` tells what happened, in words. A Stage that is
+    lost is waited for up to `grace_s` seconds where nobody can take its place.
     """
 
     def __init__(
@@ -48,150 +48,219 @@ class Generation:
         desk: SessionDesk,
         choice: RouteChoice,
         clock: Clock,
-        prompt: Sequence[int],
-        decoding: DecodingParams,
+        answer: AnswerLog,
+        asked: Asked,
+        grace_s: float,
     ) -> None:
         self.events: list[str] = []
         self._desk = desk
         self._choice = choice
         self._clock = clock
-        self._prompt = prompt
-        self._decoding = decoding
-        self._drawn: list[int] = []
+        self._answer = answer
+        self._asked = asked
+        self._grace_s = grace_s
         self._run: ClientRun | None = None
-        self._losses = 0
+        self._rounds = 0
+        self._began = 0.0
+        self._lost: list[StageBlamed] = []
+        """Losses since which no token came."""
+        self._failed: list[str] = []
+        """What went wrong in mending them."""
+        self._guilty: set[NodeId] = set()
+        self._ready: deque[Healed | TokensDrawn] = deque()
 
     @property
     def route(self) -> tuple[RouteStep, ...]:
         """The Stages that run it now, or ran it last."""
-        run = self._run
-        if run is None:
-            return ()
-        return tuple(map(self._step, run.route, run.stages))
+        return tuple(self._steps()) if self._run is not None else ()
 
-    def _step(self, hop: Hop, link: Link) -> RouteStep:
-        if hop.node == self._choice.own:
-            return RouteStep(node_text(hop.node), hop.part, "local")
-        relayed = link.relayed_through is not None
-        return RouteStep(node_text(hop.node), hop.part, "relay" if relayed else "direct")
+    def _steps(self) -> Iterator[RouteStep]:
+        assert self._run is not None  # noqa: S101  (whoever asks has seen to it)
+        for index, hop in enumerate(self._run.route):
+            link = self._run.stages.get(index)
+            if hop.node == self._choice.own:
+                yield RouteStep(node_text(hop.node), hop.part, "local")
+            elif link is not None and link.relayed_through is not None:
+                yield RouteStep(node_text(hop.node), hop.part, "relay")
+            else:
+                yield RouteStep(node_text(hop.node), hop.part, "direct")
 
-    async def first(self) -> TokensDrawn:
-        """The first token, on another Route when a Stage fails us.
+    async def open(self) -> None:
+        """Open a Session, on another Route when a Stage fails us.
 
         Raises:
             ModelIncomplete: some range is held by no live node.
             Refused: no Host took the Session.
             StagesLost: too many Routes failed.
         """
+        answer, choice = self._answer, self._choice
         for _ in range(MAX_ATTEMPTS):
             try:
-                return await self._attempt()
+                route = choice.choose(answer.budget)
+                # What this Route has room for ends the answer, whichever Stages come after it.
+                answer.decoding = choice.fit(route, len(answer.prompt), answer.decoding)
+                await self._open_on(route)
             except ModelIncomplete as error:
-                raise self._choice.explained(error) from error
+                raise choice.explained(error) from error
             except (StageBlamed, StageDeclined) as error:
                 self.events.append(str(error))
-                await self._leave(error)
+                await self.close()
+                await self._tell([error])
+            else:
+                return
         raise StagesLost(f"{MAX_ATTEMPTS} routes failed; the last because {self.events[-1]}")
 
-    async def next(self) -> TokensDrawn:
-        """The next token, after going on over another Route if need be.
+    async def _open_on(self, route: Sequence[Hop]) -> None:
+        self._run = ClientRun(self._desk, route, self._asked, self._answer)
+        await self._run.open()
+
+    async def next(self) -> TokensDrawn | Healed:
+        """The next tokens, or that the answer went on after a loss: then they come next.
 
         Raises:
             StagesLost: a Stage was lost, and there is no way to go on.
         """
-        assert self._run is not None  # noqa: S101  (`first` comes first)
-        try:
-            drawn = await self._run.token()
-        except StageBlamed as error:
-            return await self._go_on(error)
-        self._drawn.append(drawn.tokens[0])
-        return drawn
+        if self._ready:
+            return self._ready.popleft()
+        while True:
+            assert self._run is not None  # noqa: S101  (`open` comes first)
+            came_before = self._answer.unread
+            try:
+                drawn = await self._run.token()
+            except (StageBlamed, StageDeclined) as error:
+                await self._mend(error)
+                continue
+            if came_before or not self._lost:
+                return drawn
+            self._ready.extend((*self._healed(), drawn))
+            return self._ready.popleft()
 
     async def close(self) -> None:
         """Free the Session on every Stage; bounded, and never raises."""
         if self._run is not None:
             await self._run.close()
 
-    async def _attempt(self) -> TokensDrawn:
-        """Open a Session on a Route, and get its next token."""
-        model, choice = self._choice.model, self._choice
-        rows, left = len(self._prompt) + len(self._drawn), self._decoding
-        # An answer that was begun is not to end early because others have less room.
-        need = len(self._prompt) + left.max_tokens
-        route = choice.choose(need, all_of_it=bool(self._drawn))
-        if self._drawn:
-            tokens = left.max_tokens - len(self._drawn)
-            left = msgspec.structs.replace(left, max_tokens=tokens)
-        else:
-            left = choice.fit(route, rows, left)
-        run = self._run = ClientRun(self._desk, route)
-        await run.open(model.id, model.fingerprint, rows + left.max_tokens, rows, left)
-        await run.feed(self._prompt, self._drawn)
-        drawn = await run.token()
-        if not self._drawn:
-            # What this Route has room for ends the answer, whichever Routes come after it.
-            self._decoding = left
-        self._drawn.append(drawn.tokens[0])
-        return drawn
+    # --- after a loss -----------------------------------------------------------------
 
-    async def _leave(self, problem: StageBlamed | StageDeclined) -> None:
-        """Give a Route up."""
-        log.info("trying another route: %s", problem)
-        await self.close()
-        if isinstance(problem, StageBlamed):
-            await self._choice.lost(problem)
-        else:
-            self._choice.declined(problem)
-
-    async def _go_on(self, lost: StageBlamed) -> TokensDrawn:
-        """The next token, from a Session that takes the place of the one that was lost."""
-        began = self._clock.monotonic()
-        if len(self._drawn) > MAX_REPLAYED:
-            raise _over(lost, f"{len(self._drawn)} tokens are too many to be run again")
-        told = len(self.events)
-        problem: StageBlamed | StageDeclined | None = lost
+    async def _mend(self, problem: Problem) -> None:
+        """Have others take the places of the Stages that were lost, or wait for whoever can."""
+        began, rounds = self._clock.monotonic(), 0
+        if not self._lost:
+            self._began = began
+        problems = [problem]
         while True:
-            if problem is not None:
-                self._count(lost, problem)
-                await self._leave(problem)
+            assert self._run is not None  # noqa: S101
+            problems += self._run.troubles()
+            if self._answer.finished:
+                return
+            await self._note(problems)
+            rounds += 1
+            if rounds > 2:
+                # Ways that were lost may take a moment to come back.
+                await asyncio.sleep(LOOK_S)
             try:
-                drawn = await self._attempt()
+                await self._repair()
             except (StageBlamed, StageDeclined) as error:
-                problem = error
-                if str(error) not in self.events[told:]:
-                    self.events.append(str(error))
+                problems = [error]
             except ModelIncomplete as error:
-                if self._clock.monotonic() - began >= GRACE_S:
-                    raise self._no_way(lost, error) from error
+                if self._clock.monotonic() - began >= min(self._grace_s, MOST_GRACE_S):
+                    raise self._no_way(error) from error
                 await asyncio.sleep(LOOK_S)
                 await self._choice.reconsider()
-                problem = None
+                problems, rounds = [], 0
             else:
-                self.events.insert(told, self._how_it_went_on(lost, began))
-                return drawn
+                return
 
-    def _count(self, lost: StageBlamed, problem: StageBlamed | StageDeclined) -> None:
-        if isinstance(problem, StageBlamed):
-            self._losses += 1
-            if self._losses > MAX_LOSSES:
-                raise _over(lost, f"that is loss {self._losses} in one generation")
+    async def _note(self, problems: Sequence[Problem]) -> None:
+        """Count losses, and find out who is to blame."""
+        was = {hop.node for hop in self._run.route} if self._run is not None else set()
+        for problem in problems:
+            log.info("a stage is to be replaced: %s", problem)
+            accused_each_other = isinstance(problem, StageBlamed) and any(
+                problem.accuser == other.node for other in self._lost
+            )
+            if accused_each_other or problem.node in {one.node for one in self._lost}:
+                continue
+            if isinstance(problem, StageDeclined) or problem.node not in was:
+                if str(problem) not in self._failed:
+                    self._failed.append(str(problem))
+            else:
+                self._lost.append(problem)
+        if any(isinstance(problem, StageBlamed) for problem in problems):
+            self._rounds += 1
+            if self._rounds > MAX_LOSSES:
+                raise self._over(f"that is loss {self._rounds} in one generation")
+        await self._tell(problems)
 
-    def _no_way(self, lost: StageBlamed, error: ModelIncomplete) -> StagesLost:
+    async def _tell(self, problems: Sequence[Problem]) -> None:
+        choice = self._choice
+        blamed = [problem for problem in problems if isinstance(problem, StageBlamed)]
+        for problem in problems:
+            if isinstance(problem, StageDeclined):
+                choice.declined(problem)
+        for guilty in await asyncio.gather(*map(choice.lost, blamed)):
+            if guilty is not None:
+                self._guilty.add(guilty)
+
+    async def _repair(self) -> None:
+        """Go on over a Route on which as many Stages stay as can."""
+        assert self._run is not None  # noqa: S101
+        run, choice, need = self._run, self._choice, self._answer.budget
+        for kept in self._who_may_stay():
+            try:
+                route = choice.choose(need, all_of_it=True, kept=kept)
+            except ModelIncomplete:
+                continue
+            await run.reroute(route, {NodeId(hop.node) for hop in kept})
+            self._guilty.clear()
+            return
+        route = choice.choose(need, all_of_it=True)
+        await run.close()
+        await self._open_on(route)
+        self._guilty.clear()
+
+    def _who_may_stay(self) -> Iterator[list[Hop]]:
+        """The Stages that keep their places; first without those to blame, then the accusers."""
+        assert self._run is not None  # noqa: S101
+        holding = [
+            hop
+            for hop in self._run.route
+            if hop.node not in self._run.gone and not self._choice.is_barred(hop.node)
+        ]
+        accusers = {one.accuser for one in self._lost if one.node in self._guilty}
+        for leaving in (self._guilty, accusers - {None}):
+            kept = [hop for hop in holding if hop.node not in leaving]
+            if kept and (leaving or len(kept) == len(holding)):
+                yield kept
+
+    def _no_way(self, error: ModelIncomplete) -> StagesLost:
         if isinstance(error, NoRoom):
-            return _over(lost, str(error))
+            return self._over(str(error))
         missing = self._choice.missing()
         if missing:
             layers = self._choice.model.shape.layers
-            return _over(lost, f"no host that answers holds layers {missing} of {layers}")
-        return _over(lost, str(self._choice.explained(error)).removesuffix("."))
+            return self._over(f"no host that answers holds layers {missing} of {layers}")
+        return self._over(str(self._choice.explained(error)).removesuffix("."))
 
-    def _how_it_went_on(self, lost: StageBlamed, began: float) -> str:
+    def _over(self, why: str) -> StagesLost:
+        self.events += [*(lost.was_lost for lost in self._lost), *self._failed]
+        return StagesLost(f"{self._lost[0]}; {why}. Tokens shown so far are kept; ask again")
+
+    def _healed(self) -> Iterator[Healed]:
+        """What is told of the losses now that tokens come again."""
         assert self._run is not None  # noqa: S101
-        taken = [hop.node for hop in self._run.route if hop.part.overlaps(lost.part)]
-        names = ", ".join(map(short_text, taken))
-        took = self._clock.monotonic() - began
-        return f"{lost.name} was lost ({lost.why}); went on with {names} after {took:.1f} s"
-
-
-def _over(lost: StageBlamed, why: str) -> StagesLost:
-    return StagesLost(f"{lost}; {why}. Tokens shown so far are kept; ask again")
+        seconds, route = self._clock.monotonic() - self._began, self.route
+        for lost in self._lost:
+            places = [i for i, step in enumerate(route) if step.slice.overlaps(lost.part)]
+            taken = [NodeId(self._run.route[index].node) for index in places]
+            self.events.append(went_on_text(lost, taken, seconds))
+            relayed = lost.relayed_through is not None
+            yield Healed(
+                lost=RouteStep(node_text(lost.node), lost.part, "relay" if relayed else "direct"),
+                why=lost.why,
+                replaced_by=tuple(route[index] for index in places),
+                seconds=round(seconds, 3),
+                route=route,
+            )
+        self.events += self._failed
+        self._lost, self._failed = [], []

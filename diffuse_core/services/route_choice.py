@@ -18,10 +18,12 @@ from diffuse_core.domain.selection import no_way_text
 from diffuse_core.domain.slices import gaps
 from diffuse_core.errors import DiffuseError, ModelIncomplete, Refused, Unreachable
 from diffuse_core.services.blame import Blame
-from diffuse_core.services.run import StageBlamed, StageDeclined
+from diffuse_core.services.losses import Problem, StageBlamed, StageDeclined
+from diffuse_core.services.refill import refill_route
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
     from diffuse_core.domain.decoding import DecodingParams
     from diffuse_core.domain.members import Member
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 
 UNBOUNDED = 2**63
 """Rows that a node has room for which does not say."""
+LOOK_S = 1.0
+"""How long we look for news of the network before we make do with what we know."""
 REACH_S = 2.0
 """How long a node that was lost may take to answer us, to be no more than doubtful."""
 
@@ -59,15 +63,16 @@ class RouteChoice:
         self._rng = rng
         self._blame = Blame()
         self._met_at: dict[NodeId, tuple[str, ...]] = {}
-        self._problem: StageBlamed | StageDeclined | None = None
+        self._problem: Problem | None = None
 
-    def choose(self, need: int, *, all_of_it: bool = False) -> list[Hop]:
+    def choose(self, need: int, *, all_of_it: bool = False, kept: Sequence[Hop] = ()) -> list[Hop]:
         """The cheapest Route, with where its nodes can be dialled now.
 
         Args:
             need: rows that there is to be room for. Hosts that say they can never hold so many
                 are taken where no other will do.
             all_of_it: there must be room.
+            kept: Stages that stay as they are, in order; others are found for what they leave.
 
         Raises:
             ModelIncomplete: there is none.
@@ -83,29 +88,40 @@ class RouteChoice:
         choices = [tier | without for tier in tiers for without in (small, set[NodeId]())]
         if all_of_it:
             choices = [tier | small for tier in tiers] + tiers
-        stages = self._first_route(candidates, choices)
-        if all_of_it and any(self._room(budgets, node, part) < need for node, part in stages):
+        stages = self._first_route(candidates, choices, kept)
+        staying = {hop.node for hop in kept}
+        fresh = [(node, part) for node, part in stages if node not in staying]
+        if all_of_it and any(self._room(budgets, node, part) < need for node, part in fresh):
             raise NoRoom(
                 f"no host that is left has room for all {need} tokens of prompt and answer"
             )
-        addresses = {one.node: one.addresses for one in candidates}
+        addresses: dict[bytes, tuple[str, ...]] = {hop.node: hop.addresses for hop in kept}
+        addresses.update((one.node, one.addresses) for one in candidates)
         self._met_at.update((node, addresses[node]) for node, _ in stages)
         ways = self._directory.links.ways
         return [Hop(node, ways.ordered(node, addresses[node]), part) for node, part in stages]
 
     def _first_route(
-        self, candidates: list[Candidate], choices: list[set[NodeId]]
-    ) -> tuple[tuple[NodeId, Slice], ...]:
+        self, candidates: list[Candidate], choices: list[set[NodeId]], kept: Sequence[Hop]
+    ) -> Sequence[tuple[NodeId, Slice]]:
         """The Route that avoids the first of these sets for which there is one."""
-        layers = self.model.shape.layers
         for avoid in choices[:-1]:
             with contextlib.suppress(ModelIncomplete):
-                return choose_route(layers, candidates, avoid, self._rng)
+                return self._route(candidates, avoid, kept)
         try:
-            return choose_route(layers, candidates, choices[-1], self._rng)
+            return self._route(candidates, choices[-1], kept)
         except ModelIncomplete:
             self.require_a_way()
             raise
+
+    def _route(
+        self, candidates: list[Candidate], avoid: set[NodeId], kept: Sequence[Hop]
+    ) -> Sequence[tuple[NodeId, Slice]]:
+        layers = self.model.shape.layers
+        if kept:
+            staying = [(NodeId(hop.node), hop.part) for hop in kept]
+            return refill_route(layers, candidates, avoid, self._rng, staying)
+        return choose_route(layers, candidates, avoid, self._rng)
 
     def require_a_way(self) -> None:
         """Nothing, unless live nodes hold layers that nobody else does, and cannot be met.
@@ -173,12 +189,21 @@ class RouteChoice:
         self._problem = problem
         self._blame.declined.add(problem.node)
 
-    async def lost(self, problem: StageBlamed) -> None:
-        """A Stage was lost: find out whether it can still be reached, where that matters."""
+    def is_barred(self, node: bytes) -> bool:
+        """Whether a node may not even keep the Stage that it runs."""
+        blame = self._blame
+        return node in blame.away | blame.out | blame.condemned
+
+    async def lost(self, problem: StageBlamed) -> NodeId | None:
+        """A Stage was lost: find out whether it can still be reached, where that matters.
+
+        Returns:
+            The node that is to lose its place; None where only a way was lost.
+        """
         self._problem = problem
         node, blame = problem.node, self._blame
         self._met_at.setdefault(node, ())
-        await self._directory.look_again()
+        await self._look_again()
         if problem.accuser is not None:
             blame.accused(problem, reached=await self._reach(node))
         else:
@@ -187,11 +212,18 @@ class RouteChoice:
                 blame.away.add(node)
         if node in blame.avoided and problem.how != "said" and node != self.own:
             self._directory.suspect(node)
+        return blame.to_replace(problem)
+
+    async def _look_again(self) -> None:
+        """Learn what is new, soon: whoever is asked may be the very one that fell silent."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._directory.look_again()
 
     async def reconsider(self) -> None:
         """Look again: who came or moved, and who of those that were away is back."""
         self._blame.declined.clear()
-        await self._directory.look_again()
+        await self._look_again()
         away = sorted(self._blame.away)
         reached = await asyncio.gather(*map(self._reach, away))
         self._blame.away.difference_update(

@@ -1,20 +1,31 @@
-"""One Session from the Client's side: opened on every Stage, tokens in, closed everywhere."""
+"""One Session from the Client's side: opened on every Stage, its Route changed, closed everywhere.
+
+Each Route of a Session has an epoch. When Stages are lost, those that stay keep what they hold and
+are told the next Route (Reroute), others are opened in the places of the lost ones (OpenSession).
+Once all have answered, each is told how many rows the next one holds (Resume), and the first is
+fed what it lacks: so rows that were lost are computed again, and no others.
+
+What is sent is never waited for: a Stage that reads no more must not keep the Client from hearing
+of it. Links that end are told by the pool, or by the roll call.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import secrets
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import (
-    MAX_ROWS,
     CloseSession,
     Credit,
     ForwardTokens,
     Hop,
     OpenSession,
+    Reroute,
+    Rerouted,
+    Resume,
     SessionAlive,
     SessionFailed,
     SessionOpened,
@@ -22,283 +33,332 @@ from diffuse_core.domain.messages import (
     TokensDrawn,
     WatchSession,
 )
-from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, StagesLost, Unreachable
+from diffuse_core.domain.session import PREFILL_ROWS
+from diffuse_core.errors import ChannelClosed, RefusalReason, Unreachable
+from diffuse_core.services.losses import How, Problem, StageBlamed, StageDeclined
+from diffuse_core.services.progress import STUCK_PER_ROW_S, Progress, holder
+from diffuse_core.services.roll_call import RollCall
+from diffuse_core.services.session_terms import Asked, opening, pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
-    from diffuse_core.domain.decoding import DecodingParams
-    from diffuse_core.services.links import Link, Links
+    from diffuse_core.services.answer_log import AnswerLog
+    from diffuse_core.services.links import Link
+    from diffuse_core.services.session_desk import FromStage, SessionDesk
 
 CREDITS = 64
 OPEN_TIMEOUT_S = 20.0
 CLOSE_TIMEOUT_S = 2.0
-FIRST_TOKEN_S = 120.0
-FIRST_TOKEN_PER_ROW_S = 0.5
-NEXT_TOKEN_S = 60.0
-WATCH_S = 4.0
-"""After so long without a token Stages are asked whether they live; as long they may take."""
 
-
-class LinkEnded:
-    """The link that answers came over is no more; stands among them."""
-
-
-FromStage = SessionOpened | SessionRefused | TokensDrawn | SessionFailed | SessionAlive
-Answer = FromStage | LinkEnded
-
-
-How = Literal["undialled", "ended", "silent", "said"]
-"""How a Stage was lost: it could not be dialled; a link to it ended, here or at another Stage; it
-stopped answering; or it said itself that it failed, or did what it must not.
-"""
-
-
-class StageBlamed(StagesLost):
-    """A Stage failed or did not answer.
-
-    `node` is whom to blame, `part` its layers; `why` says what happened. `accuser` is the Stage
-    that said so, None when we saw it ourselves; then `relayed_through` is the Sentinel between.
-    """
-
-    def __init__(
-        self,
-        hop: Hop,
-        why: str,
-        how: How,
-        reason: RefusalReason = "lost",
-        *,
-        accuser: NodeId | None = None,
-        relayed_through: NodeId | None = None,
-    ) -> None:
-        self.node = NodeId(hop.node)
-        self.part = hop.part
-        self.why = why
-        self.how = how
-        self.reason: RefusalReason = reason
-        self.accuser = accuser
-        self.relayed_through = relayed_through
-        super().__init__(f"{self.name} failed: {why}")
-
-    @property
-    def name(self) -> str:
-        """The Stage, in words."""
-        return f"stage {short_text(self.node)} (layers {self.part})"
-
-
-class StageDeclined(Refused):
-    """A Stage refused the Session; `node` is the one to avoid for this generation."""
-
-    def __init__(self, node: NodeId, message: str, reason: RefusalReason) -> None:
-        super().__init__(message, reason)
-        self.node = node
-
-
-class SessionDesk:
-    """Hands what Stages answer to the run it belongs to."""
-
-    def __init__(self, links: Links) -> None:
-        self.links = links
-        self._runs: dict[bytes, ClientRun] = {}
-        links.handle(SessionOpened, self._on_answer)
-        links.handle(SessionRefused, self._on_answer)
-        links.handle(TokensDrawn, self._on_answer)
-        links.handle(SessionFailed, self._on_answer)
-        links.handle(SessionAlive, self._on_answer)
-        links.on_ended(self._on_ended)
-
-    def add(self, run: ClientRun) -> None:
-        """Deliver the answers of this run's Session to it."""
-        self._runs[run.session] = run
-
-    def remove(self, run: ClientRun) -> None:
-        """Stop delivering."""
-        self._runs.pop(run.session, None)
-
-    async def _on_answer(self, link: Link, message: FromStage, _body: memoryview) -> None:
-        run = self._runs.get(message.session)
-        if run is not None and link in run.stages:
-            run.deliver(link, message)
-
-    def _on_ended(self, link: Link) -> None:
-        for run in self._runs.values():
-            if link in run.stages:
-                run.deliver(link, LinkEnded())
+ToStage = OpenSession | Reroute | Resume | ForwardTokens | Credit | WatchSession | CloseSession
 
 
 class ClientRun:
-    """A Session over a given Route."""
+    """A Session over one Route after the other."""
 
-    def __init__(self, desk: SessionDesk, route: Sequence[Hop]) -> None:
+    def __init__(
+        self, desk: SessionDesk, route: Sequence[Hop], asked: Asked, log: AnswerLog
+    ) -> None:
         self._desk = desk
+        self._asked = asked
+        self._log = log
         self.route = tuple(route)
         self.session = secrets.token_bytes(16)
-        self.stages: list[Link] = []
-        self._answers: asyncio.Queue[tuple[Link, Answer]] = asyncio.Queue(2 * CREDITS + 256)
-        self._received = 0
-        self._granted = CREDITS
-        self._prompt = 0
-        self._alive: set[NodeId] | None = None
+        self.epoch = 0
+        self.stages: dict[int, Link] = {}
+        """The link to each Stage, by its place in the Route."""
+        self.gone: set[NodeId] = set()
+        """Nodes of the Route that hold nothing of the Session, or did not say that they do."""
+        self._answers: asyncio.Queue[tuple[Link | None, FromStage | Problem]] = asyncio.Queue()
+        self._kept: set[int] = set()
+        self._waiting: set[int] = set()
+        self._held: dict[int, int] = {}
+        self._drafts: dict[bytes, int] = {}
+        self._granted = 0
+        self._progress = Progress()
+        watch = WatchSession(self.session)
+        self._roll = RollCall(watch, desk.tasks, self.ended, self._look)
 
-    def deliver(self, link: Link, answer: Answer) -> None:
+    @property
+    def links(self) -> Collection[Link]:
+        """Those to its Stages."""
+        return self.stages.values()
+
+    def placed(self) -> Iterator[tuple[Hop, Link]]:
+        """The Stages there is a link to, in the order of the Route."""
+        return ((self.route[index], self.stages[index]) for index in sorted(self.stages))
+
+    # --- what comes in ----------------------------------------------------------------
+
+    def deliver(self, link: Link, answer: FromStage) -> None:
         """Queue an answer; a Stage that floods us loses the surplus, and with it the Session."""
+        self._roll.heard(link)
         if isinstance(answer, SessionAlive):
-            if self._alive is not None:
-                self._alive.add(link.remote)
-            return
-        with contextlib.suppress(asyncio.QueueFull):
+            self._roll.told(link, answer)
+        elif self._answers.qsize() < 2 * CREDITS + 256:
             self._answers.put_nowait((link, answer))
 
-    async def open(
-        self, model: str, fingerprint: str, budget: int, prompt: int, decoding: DecodingParams
-    ) -> None:
-        """Open the Session on every Stage at once.
+    def ended(self, link: Link) -> None:
+        """Queue that a link ended, or that nothing comes over it."""
+        if link not in self.links:
+            return
+        self._roll.leave(link)
+        if link.closed:
+            # A Sentinel that ends circuits time and again is no better than a silent one.
+            self._desk.links.doubt(link)
+            problem = self._blame(link, "the link to it ended", "ended")
+        elif link.relayed_through is None:
+            problem = self._blame(link, "it stopped answering", "silent")
+        else:
+            # Perhaps only the Sentinel between us fell silent: this link is of no more use.
+            self._desk.links.doubt(link)
+            problem = self._blame(link, "it stopped answering through its sentinel", "ended")
+            self._desk.tasks.spawn(link.close(), "close")
+        self._answers.put_nowait((link, problem))
+
+    def _look(self, now: float) -> None:
+        """Find out whether a Stage answers and yet does nothing."""
+        if len(self.stages) < len(self.route):
+            return
+        counts = [self._roll.counts(self.stages[index]) for index in range(len(self.route))]
+        if self._progress.is_stuck(counts, self._log.rows, now):
+            self._progress.end()
+            link = self.stages[holder(counts, self._log.rows)]
+            problem = self._blame(link, "it answers, but makes no progress", "silent")
+            self._answers.put_nowait((link, problem))
+
+    def _blame(
+        self, link: Link, why: str, how: How, reason: RefusalReason = "lost"
+    ) -> StageBlamed:
+        return StageBlamed(
+            self.route[self._index(link)], why, how, reason, relayed_through=link.relayed_through
+        )
+
+    def _index(self, link: Link) -> int:
+        """The place of the Stage at the other end; of two, that of one still waited for."""
+        places = [index for index, other in self.stages.items() if other is link]
+        return next((index for index in places if index in self._waiting), places[0])
+
+    async def _hear(self) -> None:
+        """Take one answer. Raises StageBlamed or StageDeclined when it tells of a loss."""
+        problem = self._heed(*await self._answers.get())
+        if problem is not None:
+            raise problem
+
+    def troubles(self) -> list[Problem]:
+        """What else is known to have gone wrong; tokens that came are taken meanwhile."""
+        found: list[Problem] = []
+        while not self._answers.empty():
+            problem = self._heed(*self._answers.get_nowait())
+            if problem is not None:
+                found.append(problem)
+        return found
+
+    def _heed(self, link: Link | None, answer: FromStage | Problem) -> Problem | None:
+        if isinstance(answer, StageBlamed | StageDeclined):
+            of_now = link is None or link in self.links
+            return answer if of_now and any(h.node == answer.node for h in self.route) else None
+        if link is None or link not in self.links:
+            return None
+        match answer:
+            case TokensDrawn():
+                return self._take_tokens(link, answer)
+            case SessionOpened() | Rerouted():
+                self._joined(self._index(link), answer)
+                return None
+            case SessionRefused():
+                text = f"host {short_text(link.remote)} declined: {answer.detail}"
+                return StageDeclined(link.remote, text, answer.reason)
+            case SessionFailed():
+                return self._failure(link, answer)
+            case _:
+                return None
+
+    def _take_tokens(self, link: Link, message: TokensDrawn) -> StageBlamed | None:
+        last = len(self.route) - 1
+        if self.stages.get(last) is not link:
+            return self._blame(link, "it spoke out of turn", "said", "invalid")
+        again = last in self._waiting
+        if again and last not in self._kept:
+            # Of what ran there before this epoch.
+            return None
+        wrong = self._log.take_in(message, again=again)
+        return None if wrong is None else self._blame(link, wrong, "said", "invalid")
+
+    def _joined(self, index: int, answer: SessionOpened | Rerouted) -> None:
+        if answer.epoch != self.epoch or index not in self._waiting:
+            return
+        node = self.route[index].node
+        if isinstance(answer, Rerouted) and index in self._kept:
+            self._held[index] = answer.held
+        elif isinstance(answer, SessionOpened) and index not in self._kept:
+            self._held[index] = 0
+            self._drafts[node] = answer.drafts
+            self.gone.discard(NodeId(node))
+        else:
+            return
+        self._waiting.discard(index)
+
+    def _failure(self, link: Link, answer: SessionFailed) -> StageBlamed | None:
+        if answer.epoch < self.epoch and (answer.kept or link.remote in self.gone):
+            # Of the Route before: that is why there is this one.
+            return None
+        if not answer.kept:
+            self.gone.add(link.remote)
+        why = answer.detail
+        named = next((hop for hop in self.route if hop.node == answer.node), None)
+        # Only a node of the Route can be to blame; who names another is.
+        if named is None or named.node == link.remote:
+            return self._blame(link, why, "said", answer.reason)
+        return StageBlamed(named, why, "ended", answer.reason, accuser=link.remote)
+
+    # --- what goes out ----------------------------------------------------------------
+
+    def _post(self, link: Link, message: ToStage) -> asyncio.Task[None] | None:
+        """Send without waiting; in order on each link."""
+
+        async def send() -> None:
+            with contextlib.suppress(ChannelClosed):
+                await link.send(message)
+
+        return self._desk.tasks.spawn(send(), "send")
+
+    async def open(self) -> None:
+        """Open the Session on every Stage at once, and feed it all there is.
 
         Raises:
             StageBlamed: a Stage could not be reached or did not answer.
             StageDeclined: a Stage refused it.
         """
-        self._prompt = prompt
-        links = await asyncio.gather(*map(self._dial, self.route), return_exceptions=True)
-        for link in links:
-            if isinstance(link, BaseException):
-                raise link
-            self.stages.append(link)
         self._desk.add(self)
-        for index, link in enumerate(self.stages):
-            message = OpenSession(
-                self.session,
-                model,
-                fingerprint,
-                self.route,
-                index,
-                budget,
-                prompt,
-                decoding,
-                CREDITS,
-            )
-            await self._send(link, message)
-        waiting = set(self.stages)
-        try:
-            async with asyncio.timeout(OPEN_TIMEOUT_S):
-                while waiting:
-                    link, answer = await self._next_answer(OPEN_TIMEOUT_S)
-                    self._raise_failure(link, answer)
-                    waiting.discard(link)
-        except TimeoutError:
-            late = next(iter(waiting))
-            raise self._blame(late, "it did not open the session in time", "silent") from None
+        self._roll.start()
+        await self._enlist_all()
+        self._resume()
 
-    async def _dial(self, hop: Hop) -> Link:
-        try:
-            return await self._desk.links.to(NodeId(hop.node), hop.addresses)
-        except Unreachable as error:
-            raise StageBlamed(hop, f"it cannot be reached: {error}", "undialled") from error
-
-    async def _send(
-        self, link: Link, message: OpenSession | ForwardTokens | Credit | WatchSession
-    ) -> None:
-        try:
-            await link.send(message)
-        except ChannelClosed as error:
-            raise self._blame(link, str(error), "ended") from error
-
-    def _blame(
-        self, link: Link, why: str, how: How, reason: RefusalReason = "lost"
-    ) -> StageBlamed:
-        hop, through = self.route[self.stages.index(link)], link.relayed_through
-        return StageBlamed(hop, why, how, reason, relayed_through=through)
-
-    def _raise_failure(self, link: Link, answer: Answer) -> None:
-        if isinstance(answer, LinkEnded):
-            # A Sentinel that ends circuits time and again is no better than a silent one.
-            self._desk.links.doubt(link)
-            raise self._blame(link, "the link to it ended", "ended")
-        if isinstance(answer, SessionRefused):
-            text = f"host {short_text(link.remote)} declined: {answer.detail}"
-            raise StageDeclined(link.remote, text, answer.reason)
-        if isinstance(answer, SessionFailed):
-            why = answer.detail
-            named = next((hop for hop in self.route if hop.node == answer.node), None)
-            # Only a node of the Route can be to blame; who names another is.
-            if named is None or named.node == link.remote:
-                raise self._blame(link, why, "said", answer.reason)
-            raise StageBlamed(named, why, "ended", answer.reason, accuser=link.remote)
-
-    async def feed(self, prompt: Sequence[int], drawn: Sequence[int] = ()) -> None:
-        """Send the first Stage what comes before the next token: the prompt and what was drawn.
-
-        A row's last bits may depend on the rows computed with it. So that the rest is the same as
-        if the Session had not been taken up, a prompt goes in the same pieces, and each token
-        that was drawn alone, as it went round the ring.
-        """
-        pieces = [prompt[at : at + MAX_ROWS] for at in range(0, len(prompt), MAX_ROWS)]
-        pieces += [(token,) for token in drawn]
-        at = 0
-        for piece in pieces:
-            tokens = ForwardTokens(self.session, at, tuple(piece))
-            await self._send(self.stages[0], tokens)
-            at += len(piece)
-
-    async def token(self) -> TokensDrawn:
-        """The next token.
+    async def reroute(self, route: Sequence[Hop], kept: Collection[NodeId]) -> None:
+        """Go on over another Route, on which the nodes in `kept` keep their parts.
 
         Raises:
-            StageBlamed: a Stage failed, went away, broke the order, or sent nothing in time.
+            StageBlamed: a Stage could not be reached or did not answer.
+            StageDeclined: a Stage refused it.
         """
-        first = self._received == 0
-        limit = FIRST_TOKEN_S + FIRST_TOKEN_PER_ROW_S * self._prompt if first else NEXT_TOKEN_S
-        last = self.stages[-1]
-        link, answer = await self._next_answer(limit)
-        self._raise_failure(link, answer)
-        if not isinstance(answer, TokensDrawn) or link is not last:
-            raise self._blame(link, "it spoke out of turn", "said", "invalid")
-        if answer.position != self._prompt + self._received:
-            raise self._blame(link, "it lost its position", "said", "invalid")
-        self._received += 1
-        if answer.finish is None and self._granted - self._received <= CREDITS // 2:
-            self._granted += CREDITS // 2
-            await self._send(last, Credit(self.session, CREDITS // 2))
-        return answer
+        self.epoch += 1
+        had = {NodeId(hop.node): link for hop, link in self.placed()}
+        for node, link in had.items():
+            if node not in kept:
+                self._roll.leave(link)
+                self._post(link, CloseSession(self.session))
+        self.route = tuple(route)
+        nodes = [NodeId(hop.node) for hop in route]
+        self._kept = {index for index, node in enumerate(nodes) if node in kept}
+        self.stages = {
+            index: had[nodes[index]]
+            for index in self._kept
+            if nodes[index] in had and not had[nodes[index]].closed
+        }
+        await self._enlist_all()
+        self._resume()
 
-    async def _next_answer(self, limit: float) -> tuple[Link, Answer]:
-        """The next answer; while none comes, Stages that stopped answering are found out."""
-        self._alive = None
-        deadline = asyncio.get_running_loop().time() + limit
-        while True:
+    async def _enlist_all(self) -> None:
+        places = range(len(self.route))
+        self._waiting, self._held = set(places), {}
+        made = await asyncio.gather(*map(self._enlist, places), return_exceptions=True)
+        failures = [one for one in made if isinstance(one, BaseException)]
+        for failure in failures[1:]:
+            if isinstance(failure, StageBlamed):
+                self._answers.put_nowait((None, failure))
+        if failures:
+            raise failures[0]
+        limit = OPEN_TIMEOUT_S
+        if self._kept:
+            # A pass under way is brought to its end first.
+            limit += STUCK_PER_ROW_S * PREFILL_ROWS
+        try:
+            async with asyncio.timeout(limit):
+                while self._waiting:
+                    await self._hear()
+        except TimeoutError:
+            late = self.stages[min(self._waiting)]
+            raise self._blame(late, "it did not open the session in time", "silent") from None
+
+    async def _enlist(self, index: int) -> None:
+        """Have the Stage at a place of the Route follow it."""
+        hop, kept = self.route[index], index in self._kept
+        if not kept:
+            self.gone.add(NodeId(hop.node))
+        link = self.stages.get(index)
+        if link is None:
             try:
-                async with asyncio.timeout(WATCH_S):
-                    return await self._answers.get()
-            except TimeoutError:
-                await self._check_roll()
-            if asyncio.get_running_loop().time() > deadline:
-                why = f"it sent no token for {limit:.0f} s"
-                raise self._blame(self.stages[-1], why, "silent")
-            self._alive = set()
-            for link in self.stages:
-                await self._send(link, WatchSession(self.session))
+                link = await self._desk.links.to(NodeId(hop.node), hop.addresses)
+            except Unreachable as error:
+                why = f"it cannot be reached: {error}"
+                raise StageBlamed(hop, why, "undialled") from error
+            self.stages[index] = link
+        drawn = len(self._log.drawn)
+        if kept:
+            self._post(link, Reroute(self.session, self.epoch, self.route, index, drawn))
+        else:
+            if index == len(self.route) - 1:
+                self._granted = drawn + CREDITS
+            self._post(link, opening(self._asked, self._log, self, index, CREDITS))
+        self._roll.watch(link)
 
-    async def _check_roll(self) -> None:
-        """Raise when a Stage that was asked whether it lives has not answered."""
-        if self._alive is None:
-            return
-        silent = [link for link in self.stages if link.remote not in self._alive]
-        for link in silent:
-            if link.relayed_through is None:
-                raise self._blame(link, "it stopped answering", "silent")
-        # Perhaps only the Sentinel between us fell silent: these links are of no more use.
-        for link in silent:
-            self._desk.links.doubt(link)
-        if silent:
-            why = "it stopped answering through its sentinel"
-            problem = self._blame(silent[0], why, "ended")
-            await asyncio.gather(*(link.close() for link in silent))
-            raise problem
+    def _resume(self) -> None:
+        """Tell every Stage how many rows the next one holds, and feed the first what it lacks.
+
+        Raises:
+            StageBlamed: a Stage says that it holds rows that there are not.
+        """
+        for index, held in self._held.items():
+            if held > self._log.rows:
+                why = "it says that it holds more rows than there are"
+                raise self._blame(self.stages[index], why, "said", "invalid")
+        drafts = 0
+        if self._asked.speculate:
+            drafts = min(self._drafts.get(hop.node, 0) for hop in self.route)
+        count = len(self.route)
+        for index in range(count if self.epoch else 1):
+            held = self._held[(index + 1) % count]
+            self._post(self.stages[index], Resume(self.session, self.epoch, held, drafts))
+        feed = self._feed(self.stages[0], self.epoch, pieces(self._log, self, self._held[0]))
+        self._desk.tasks.spawn(feed, "feed")
+
+    async def _feed(self, first: Link, epoch: int, rows: Sequence[ForwardTokens]) -> None:
+        for piece in rows:
+            if self.epoch != epoch:
+                return
+            try:
+                await first.send(piece)
+            except ChannelClosed:
+                return
+
+    async def token(self) -> TokensDrawn:
+        """The next tokens.
+
+        Raises:
+            StageBlamed: a Stage failed, went away, broke the order, or does nothing.
+            StageDeclined: a Stage changed its mind.
+        """
+        if not self._log.unread:
+            self._progress.begin(asyncio.get_running_loop().time())
+            try:
+                while not self._log.unread:
+                    await self._hear()
+            finally:
+                self._progress.end()
+        drawn = self._log.take_out()
+        if not self._log.finished and self._granted - self._log.read <= CREDITS // 2:
+            more = max(1, CREDITS // 2)
+            self._granted += more
+            self._post(self.stages[len(self.route) - 1], Credit(self.session, more))
+        return drawn
 
     async def close(self) -> None:
         """Free the Session on every Stage; bounded, and never raises."""
+        self._roll.stop()
         self._desk.remove(self)
-        closing = (link.send(CloseSession(self.session)) for link in self.stages)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await asyncio.gather(*closing, return_exceptions=True)
+        sent = [self._post(link, CloseSession(self.session)) for link in self.links]
+        closing = [task for task in sent if task is not None]
+        if closing:
+            await asyncio.wait(closing, timeout=CLOSE_TIMEOUT_S)

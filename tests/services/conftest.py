@@ -35,7 +35,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(placement, "SETTLE_S", 0.04)
     monkeypatch.setattr(host, "REPORT_S", 0.05)
     monkeypatch.setattr(gossip, "GOSSIP_INTERVAL_S", 0.01)
-    monkeypatch.setattr(generation, "GRACE_S", 0.3)
+    monkeypatch.setattr(generation, "MOST_GRACE_S", 0.3)
     monkeypatch.setattr(generation, "LOOK_S", 0.05)
     monkeypatch.setattr(observer, "FRESH_S", 0.04)
     before = torch.get_num_threads()

@@ -11,7 +11,7 @@ from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import Hop, SessionFailed
 from diffuse_core.domain.slices import Slice
 from diffuse_core.services.blame import Blame
-from diffuse_core.services.run import StageBlamed
+from diffuse_core.services.losses import StageBlamed
 from diffuse_core.services.stage_run import StageRun
 from tests.services.test_going_on import PROMPT, Listener, ask, twice
 from tests.services.waiting import until

@@ -15,7 +15,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest, RouteChosen, TextDelta
 from diffuse_core.errors import UsageError
 from diffuse_core.model_ports import StageStep
-from diffuse_core.services import run, stage_run
+from diffuse_core.services import session_terms, stage_run
 from tests.greedy import GREEDY
 from tests.services.tiny_model import BEGIN, CONTEXT, END, LAYERS, ids, words
 
@@ -55,7 +55,7 @@ async def test_any_split_says_what_transformers_says(
     split: Callable, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch, stages: int
 ) -> None:
     monkeypatch.setattr(stage_run, "PREFILL_ROWS", 8)
-    monkeypatch.setattr(run, "MAX_ROWS", 20)
+    monkeypatch.setattr(session_terms, "MAX_ROWS", 20)
     cluster = await split(stages)
     watching, hosting = await cluster.client(), cluster.hosts[-1].client
     for length in LENGTHS:

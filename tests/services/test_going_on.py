@@ -11,7 +11,7 @@ import pytest
 from diffuse_core.domain.messages import OpenSession
 from diffuse_core.domain.view import Finished, GenerateRequest, TextDelta
 from diffuse_core.errors import StagesLost
-from diffuse_core.services import generation, run, stage_run
+from diffuse_core.services import generation, run, session_terms, stage_run
 from tests.services.tiny_model import BEGIN, ids, words
 from tests.services.waiting import until
 
@@ -29,7 +29,7 @@ PROMPT = 21
 def _fine_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts of several pieces and messages, and a ring that soon waits for the client."""
     monkeypatch.setattr(stage_run, "PREFILL_ROWS", 8)
-    monkeypatch.setattr(run, "MAX_ROWS", 16)
+    monkeypatch.setattr(session_terms, "MAX_ROWS", 16)
     monkeypatch.setattr(run, "CREDITS", 8)
 
 
@@ -253,7 +253,7 @@ async def test_a_host_that_has_no_room_at_once_is_asked_again(
 
 @pytest.fixture
 def _long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "GRACE_S", 10.0)
+    monkeypatch.setattr(generation, "MOST_GRACE_S", 10.0)
 
 
 @pytest.mark.usefixtures("_long_grace")

@@ -13,7 +13,7 @@ from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.view import Finished, GenerateRequest, TextDelta
 from diffuse_core.errors import Refused
-from diffuse_core.services import run, stage_run
+from diffuse_core.services import run, session_terms, stage_run
 from tests.services.tiny_model import words
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PROMPT, COUNT = 45, 40
 def _pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a prompt that go as long passes, and one that is short."""
     monkeypatch.setattr(stage_run, "PREFILL_ROWS", 12)
-    monkeypatch.setattr(run, "MAX_ROWS", 24)
+    monkeypatch.setattr(session_terms, "MAX_ROWS", 24)
     monkeypatch.setattr(run, "CREDITS", 4)
 
 

@@ -10,7 +10,14 @@ import pytest
 
 from diffuse_core.domain.view import Finished, GenerateRequest, TextDelta
 from diffuse_core.errors import StagesLost
-from diffuse_core.services import generation, placement, reachability, reservations, run
+from diffuse_core.services import (
+    generation,
+    placement,
+    reachability,
+    reservations,
+    roll_call,
+    run,
+)
 from tests.services.hearing import heard
 from tests.services.tiny_model import ids, words
 from tests.services.waiting import until
@@ -171,7 +178,7 @@ async def test_a_generation_outlives_its_sentinel(
     split: Callable, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch, *, sockets: bool
 ) -> None:
     """The same hosts go on through the other sentinel."""
-    monkeypatch.setattr(generation, "GRACE_S", 10.0)
+    monkeypatch.setattr(generation, "MOST_GRACE_S", 10.0)
     cluster = await split(2, sockets=sockets, relayed=True, relays=2)
     for host in cluster.hosts:
         await until(lambda host=host: len(host.node.addresses(host.id)) == 2)
@@ -196,7 +203,8 @@ async def test_a_circuit_that_falls_silent_is_replaced(
     split: Callable, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the sentinel freezes: nothing ends, nothing comes; the host may be well."""
-    monkeypatch.setattr(run, "WATCH_S", 0.05)
+    monkeypatch.setattr(roll_call, "WATCH_S", 0.05)
+    monkeypatch.setattr(roll_call, "SILENT_S", 0.1)
     cluster = await split(2, relayed=True)
     observer = await cluster.observer()
     client = await cluster.client(observer)

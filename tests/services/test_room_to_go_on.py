@@ -47,7 +47,7 @@ async def test_no_replica_with_room_is_said(cluster: Cluster) -> None:
 async def test_a_replica_that_gets_room_in_time_goes_on(
     cluster: Cluster, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generation, "GRACE_S", 10.0)
+    monkeypatch.setattr(generation, "MOST_GRACE_S", 10.0)
     hosts = await twice(cluster)
     client = await cluster.client()
     looked = []

@@ -10,7 +10,14 @@ import pytest
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.relayed_address import RelayedAddress
 from diffuse_core.domain.view import GenerateRequest
-from diffuse_core.services import generation, reachability, reservations, run, stage_run, ways
+from diffuse_core.services import (
+    generation,
+    reachability,
+    reservations,
+    roll_call,
+    stage_run,
+    ways,
+)
 from tests.services.tiny_model import ids, words
 from tests.services.waiting import until
 
@@ -59,8 +66,9 @@ async def test_hosts_are_used_through_their_other_sentinel(
 ) -> None:
     for module in (reachability, reservations):
         monkeypatch.setattr(module, "LOOK_S", 0.05)
-    monkeypatch.setattr(generation, "GRACE_S", 10.0)
-    monkeypatch.setattr(run, "WATCH_S", 0.3)
+    monkeypatch.setattr(generation, "MOST_GRACE_S", 10.0)
+    monkeypatch.setattr(roll_call, "WATCH_S", 0.3)
+    monkeypatch.setattr(roll_call, "SILENT_S", 0.3)
     monkeypatch.setattr(stage_run, "ANSWER_S", 0.2)
     cluster: Cluster = await split(2, relayed=True, relays=2)
     for host in cluster.hosts:

@@ -11,7 +11,7 @@ import pytest
 from diffuse_core.domain.messages import ForwardHidden, OpenSession, WatchSession
 from diffuse_core.domain.view import GenerateRequest, TextDelta
 from diffuse_core.errors import StagesLost
-from diffuse_core.services import run
+from diffuse_core.services import roll_call
 from tests.services.tiny_model import ids, words
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ REQUEST = GenerateRequest(model="tiny", raw=words(9), max_tokens=60, ignore_eos=
 
 @pytest.fixture(autouse=True)
 def _watch_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "WATCH_S", 0.05)
+    monkeypatch.setattr(roll_call, "WATCH_S", 0.05)
+    monkeypatch.setattr(roll_call, "SILENT_S", 0.1)
 
 
 def silence(host: Host) -> None:

@@ -1,0 +1,78 @@
+"""Hands what Stages answer, and that links ended, to the runs of Sessions that they belong to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from diffuse_core.domain.messages import (
+    Rerouted,
+    SessionAlive,
+    SessionFailed,
+    SessionOpened,
+    SessionRefused,
+    TokensDrawn,
+)
+from diffuse_core.services.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from diffuse_core.services.links import Link, Links
+
+FromStage = SessionOpened | SessionRefused | Rerouted | TokensDrawn | SessionFailed | SessionAlive
+
+
+class Run(Protocol):
+    """A Session from the Client's side."""
+
+    @property
+    def session(self) -> bytes:
+        """Its id."""
+        ...
+
+    @property
+    def links(self) -> Collection[Link]:
+        """Those to its Stages."""
+        ...
+
+    def deliver(self, link: Link, answer: FromStage) -> None:
+        """Take what a Stage said."""
+        ...
+
+    def ended(self, link: Link) -> None:
+        """Take note that a link to a Stage ended."""
+        ...
+
+
+class SessionDesk:
+    """Hands what Stages answer to the run it belongs to."""
+
+    def __init__(self, links: Links) -> None:
+        self.links = links
+        self.tasks = TaskOwner("client")
+        self._runs: dict[bytes, Run] = {}
+        links.handle(SessionOpened, self._on_answer)
+        links.handle(SessionRefused, self._on_answer)
+        links.handle(Rerouted, self._on_answer)
+        links.handle(TokensDrawn, self._on_answer)
+        links.handle(SessionFailed, self._on_answer)
+        links.handle(SessionAlive, self._on_answer)
+        links.on_ended(self._on_ended)
+
+    def add(self, run: Run) -> None:
+        """Deliver the answers of this run's Session to it."""
+        self._runs[run.session] = run
+
+    def remove(self, run: Run) -> None:
+        """Stop delivering."""
+        self._runs.pop(run.session, None)
+
+    async def _on_answer(self, link: Link, message: FromStage, _body: memoryview) -> None:
+        run = self._runs.get(message.session)
+        if run is not None and link in run.links:
+            run.deliver(link, message)
+
+    def _on_ended(self, link: Link) -> None:
+        for run in self._runs.values():
+            if link in run.links:
+                run.ended(link)

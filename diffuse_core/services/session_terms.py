@@ -1,0 +1,74 @@
+"""What the Stages of a Session are told at its beginning: its terms, and the rows there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from diffuse_core.domain.decoding import DecodingParams
+from diffuse_core.domain.messages import MAX_ROWS, ForwardTokens, Hop, OpenSession
+
+if TYPE_CHECKING:
+    from diffuse_core.services.answer_log import AnswerLog
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a Session is opened with, beside the answer so far."""
+
+    model: str
+    fingerprint: str
+    speculate: bool = True
+    timed: bool = False
+
+
+class Course(Protocol):
+    """The Route of a Session, at some epoch."""
+
+    session: bytes
+    epoch: int
+    route: tuple[Hop, ...]
+
+
+def opening(
+    asked: Asked, log: AnswerLog, course: Course, index: int, run_ahead: int
+) -> OpenSession:
+    """The request to the Stage at `index`, which grants `run_ahead` tokens.
+
+    What is drawn, and when it ends, is nobody's business but the last Stage's.
+    """
+    is_last = index == len(course.route) - 1
+    sampling = log.decoding.sampling
+    return OpenSession(
+        course.session,
+        asked.model,
+        asked.fingerprint,
+        course.route,
+        index,
+        log.budget,
+        len(log.prompt),
+        log.decoding if is_last else DecodingParams(log.decoding.max_tokens),
+        run_ahead,
+        epoch=course.epoch,
+        drawn=len(log.drawn),
+        past=tuple(log.drawn) if is_last and sampling.needs_past else (),
+        seen=tuple(sorted(set(log.prompt))) if is_last and sampling.needs_seen else (),
+        timed=asked.timed,
+    )
+
+
+def pieces(log: AnswerLog, course: Course, position: int) -> list[ForwardTokens]:
+    """What the first Stage lacks from `position` on: the prompt, and what was drawn.
+
+    In messages cut at the same places however often it is sent, for a row's last bits may depend
+    on the rows computed with it; and none that has tokens of both.
+    """
+    made = []
+    for start, tokens in ((0, log.prompt), (len(log.prompt), log.drawn)):
+        end, at = start + len(tokens), max(start, position)
+        while at < end:
+            cut = min(end, start + ((at - start) // MAX_ROWS + 1) * MAX_ROWS)
+            piece = tuple(tokens[at - start : cut - start])
+            made.append(ForwardTokens(course.session, at, piece, course.epoch))
+            at = cut
+    return made
