@@ -1,24 +1,26 @@
-"""The Session as one Stage sees it: which rows may come next, when tokens may flow, when it ends.
+"""The Session as one Stage sees it: which rows may come next, which of them are known right.
 
 Pure bookkeeping. Rows are positions of the sequence; a Stage runs them strictly in order, so what
-arrives twice, out of order or beyond the budget is refused before anything is computed.
+arrives twice, out of order or beyond the budget is refused before anything is computed. The last
+rows of a group may be of guessed tokens: rows that come next may begin at any of those, which is
+what makes the rest of them void.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.draws import Draws
 from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.decoding import FinishReason
-    from diffuse_core.domain.identity import NodeId
-    from diffuse_core.domain.messages import OpenSession
-    from diffuse_core.domain.records import ModelRef
-    from diffuse_core.domain.slices import Slice
+    from collections.abc import Sequence
 
-MAX_SESSIONS = 64
+    from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.messages import Hop, OpenSession, Reroute
+    from diffuse_core.domain.slices import Slice
 
 PREFILL_ROWS = 256
 """Into chunks of so many rows the first Stage cuts a prompt.
@@ -34,126 +36,133 @@ So a slow Stage holds few hidden states, and a long prompt waits where it is ids
 
 
 @dataclass(frozen=True)
-class StageTerms:
-    """What a Stage can offer at this moment; KV figures in bytes."""
+class Group:
+    """Rows that have one pass, from `position` on; the last of them are of guessed `drafts`."""
 
-    own: NodeId
-    model: ModelRef
-    held: Slice
-    kv_used: int
-    kv_budget: int
-    sessions: int
-    leaving: bool = False
+    position: int
+    rows: int
+    drafts: tuple[int, ...] = ()
 
+    @property
+    def end(self) -> int:
+        """The position after its rows."""
+        return self.position + self.rows
 
-def admit(message: OpenSession, terms: StageTerms) -> int:
-    """Decide on a Session before anything is kept for it; the bytes of KV it will need.
-
-    Raises:
-        Refused: with the reason.
-    """
-    model = terms.model
-    _check_route(message, model.shape.layers)
-    hop = message.route[message.index]
-    if message.fingerprint != model.fingerprint:
-        raise Refused(f"this host holds {model.id} with other weights or contract", "model")
-    if hop.node != terms.own or not terms.held.contains(hop.part):
-        raise Refused(f"this host holds layers {terms.held}, not {hop.part}", "slice")
-    if message.budget > model.shape.context:
-        raise Refused(
-            f"{message.budget} positions pass the model's {model.shape.context}", "context"
-        )
-    if terms.leaving:
-        raise Refused("this host is leaving", "leaving")
-    if terms.sessions >= MAX_SESSIONS:
-        raise Refused(f"{MAX_SESSIONS} sessions run here already", "busy")
-    per_position = len(hop.part) * model.shape.kv_bytes
-    need = per_position * message.budget
-    if need > terms.kv_budget:
-        raise Refused(
-            f"{message.budget} positions (prompt and answer) are more than this host ever has "
-            f"room for: at most {terms.kv_budget // max(1, per_position)}",
-            "memory",
-        )
-    free = max(0, terms.kv_budget - terms.kv_used)
-    if need > free:
-        raise Refused(
-            f"{message.budget} positions need {need / 2**20:.1f} MiB of KV; "
-            f"{free / 2**20:.1f} of {terms.kv_budget / 2**20:.1f} MiB are free",
-            "memory",
-        )
-    return need
-
-
-def _check_route(message: OpenSession, layers: int) -> None:
-    edge = 0
-    for hop in message.route:
-        if hop.part.start != edge:
-            raise Refused(f"the route jumps from layer {edge} to {hop.part.start}")
-        edge = hop.part.end
-    if edge != layers:
-        raise Refused(f"the route ends at layer {edge} of {layers}")
-    if len({hop.node for hop in message.route}) != len(message.route):
-        raise Refused("the route visits a node twice")
-    if message.index >= len(message.route):
-        raise Refused("the stage index lies outside the route")
-    if message.prompt >= message.budget:
-        raise Refused("the budget leaves no position for a token")
+    @property
+    def right(self) -> int:
+        """The position up to which its rows are no guesses."""
+        return self.end - len(self.drafts)
 
 
 class StageSession:
-    """One Session on one Stage: rows received, run and sent on, credits left, tokens drawn."""
+    """One Session on one Stage: rows received, run and sent on, and its place in the Route."""
 
-    def __init__(self, message: OpenSession) -> None:
+    def __init__(self, message: OpenSession, alone: int = 1, piece: int = PREFILL_ROWS) -> None:
+        """Decode rows run at most `alone` at a time, prompts in pieces of `piece` rows."""
         self.id = message.session
         self.decoding = message.decoding
         self.budget = message.budget
         self.prompt = message.prompt
-        hop = message.route[message.index]
-        self.part: Slice = hop.part
-        self.is_first = message.index == 0
-        self.is_last = message.index == len(message.route) - 1
-        self.before = None if self.is_first else message.route[message.index - 1]
-        self.after = None if self.is_last else message.route[message.index + 1]
-        self.ring = message.route[0]
-        self.tail = message.route[-1]
+        self.part: Slice = message.route[message.index].part
+        self.alone = alone
+        self.piece = piece
+        self.draws = Draws(message)
         self.received = 0
         self.ran = 0
         self.sent = 0
-        self.drawn = 0
-        self._told = 0
-        self._ran_after = 0
-        self._credits = message.credits
-        self._held: int | None = None
+        self.pending: deque[Group] = deque()
+        """What arrived and had no pass yet, as it is cut for passes."""
+        self._right = 0
+        self._ran_right = 0
+        self._follow(message.epoch, message.route, message.index)
 
-    def take_rows(self, position: int, rows: int) -> None:
-        """Account for rows that arrived.
+    def _follow(self, epoch: int, route: Sequence[Hop], index: int) -> None:
+        self.epoch = epoch
+        self.is_first = index == 0
+        self.is_last = index == len(route) - 1
+        self.before = None if self.is_first else route[index - 1]
+        self.after = None if self.is_last else route[index + 1]
+        self.ring = route[0]
+        self.tail = route[-1]
+        # Of this Route, guessed rows counted as often as they come.
+        self._taken = self._run = self._told = self._given = self._run_after = 0
+
+    @property
+    def drawn(self) -> int:
+        """Tokens drawn so far, as far as this Stage knows: the last one knows."""
+        return self.draws.count
+
+    # --- rows -------------------------------------------------------------------------
+
+    def take_rows(self, position: int, rows: int, drafts: tuple[int, ...] = ()) -> list[Group]:
+        """Account for rows that arrived; how they are to be cut for passes.
 
         Raises:
-            Refused: they are not the next ones, or pass the budget.
+            Refused: they are not the next ones, pass the budget, or cannot be.
         """
-        if position != self.received:
-            raise Refused(f"rows for position {position} came where {self.received} was next")
-        if position + rows > self.budget:
-            raise Refused(f"{position + rows} positions pass the budget of {self.budget}")
-        if not self.is_first and self.received + rows - self.ran > WINDOW_ROWS:
-            raise Refused(f"more than {WINDOW_ROWS} rows wait at this stage")
-        self.received += rows
+        self._check(Group(position, rows, drafts))
+        groups = [Group(position, rows, drafts)] if drafts else self._cut(position, rows)
+        self._taken += rows
+        self.received = position + rows
+        self._right = self.received - len(drafts)
+        self.pending.extend(groups)
+        return groups
 
-    def count_ran(self, rows: int) -> int:
-        """Account for rows that had their pass; how many to tell the Stage before, or 0."""
-        self.ran += rows
-        untold = self.ran - self._told
+    def _check(self, group: Group) -> None:
+        at, end = group.position, group.end
+        if not self._right <= at <= self.received:
+            raise Refused(f"rows for position {at} came where {self._right} was next")
+        if end > self.budget:
+            raise Refused(f"{end} positions pass the budget of {self.budget}")
+        if at < self.prompt < end:
+            raise Refused("rows of the prompt and of the answer came together")
+        if group.drafts:
+            self._check_drafts(group)
+        if self.is_last and group.right > self.prompt + self.drawn:
+            raise Refused("rows came for tokens that were not drawn")
+        if not self.is_first and self._taken + group.rows - self._run > WINDOW_ROWS:
+            raise Refused(f"more than {WINDOW_ROWS} rows wait at this stage")
+
+    def _check_drafts(self, group: Group) -> None:
+        if group.position < self.prompt or group.right != group.position + 1:
+            raise Refused("guessed rows came, and not after one row of the answer")
+        if group.rows > self.alone:
+            raise Refused(
+                f"{group.rows} rows came to be run as if alone; this stage runs {self.alone}"
+            )
+
+    def _cut(self, position: int, rows: int) -> list[Group]:
+        end, groups = position + rows, []
+        if position < self.prompt and not self.is_first:
+            return [Group(position, rows)]
+        while position < end:
+            # Pieces of a prompt are counted from its first row on, however they arrive.
+            in_prompt = position < self.prompt
+            most = self.piece - position % self.piece if in_prompt else self.alone
+            groups.append(Group(position, min(most, end - position)))
+            position += groups[-1].rows
+        return groups
+
+    def count_ran(self) -> Group:
+        """Account for the next group, which had its pass."""
+        group = self.pending.popleft()
+        self._run += group.rows
+        self.ran, self._ran_right = group.end, group.right
+        return group
+
+    def to_tell(self) -> int:
+        """How many rows the Stage before is to be told that they had their pass; 0: none yet."""
+        untold = self._run - self._told
         if self.is_first or untold < PREFILL_ROWS:
             return 0
-        self._told = self.ran
+        self._told = self._run
         return untold
 
     def may_send(self, rows: int) -> bool:
         """Whether the next Stage has room for `rows` more; if so they count as sent."""
-        if self.sent + rows - self._ran_after > WINDOW_ROWS:
+        if self._given + rows - self._run_after > WINDOW_ROWS:
             return False
-        self.sent += rows
+        self._given += rows
         return True
 
     def count_ran_after(self, rows: int) -> None:
@@ -162,31 +171,49 @@ class StageSession:
         Raises:
             Refused: it was never sent so many.
         """
-        if self._ran_after + rows > self.sent:
+        if self._run_after + rows > self._given:
             raise Refused("the stage says that it ran more rows than it was sent")
-        self._ran_after += rows
+        self._run_after += rows
 
-    def draw(self, token: int) -> FinishReason | None:
-        """Account for a token the last Stage drew; why the generation ends with it, or None."""
-        self.drawn += 1
-        self._credits -= 1
-        if token in self.decoding.stop_ids:
-            return "stop"
-        if self.drawn >= self.decoding.max_tokens or self.prompt + self.drawn >= self.budget:
-            return "length"
-        return None
+    # --- what holds whatever comes next -------------------------------------------------
 
-    def may_continue(self, token: int) -> bool:
-        """Whether `token` may go round the ring now; otherwise it is held until credit comes."""
-        if self._credits > 0:
-            return True
-        self._held = token
-        return False
+    @property
+    def known(self) -> tuple[int, int, int]:
+        """Rows received, run and sent on, without those that are guessed."""
+        right = max(self._right, self._drawn_right())
+        return min(self.received, right), min(self.ran, right), min(self.sent, right)
 
-    def grant(self, tokens: int) -> int | None:
-        """Add credit; the token that was held back and may go on now, if there is one."""
-        self._credits += tokens
-        if self._credits > 0 and self._held is not None:
-            held, self._held = self._held, None
-            return held
-        return None
+    def _drawn_right(self) -> int:
+        """Up to which row the draws of the last Stage tell that guesses were right."""
+        return self.prompt + self.drawn - 1 if self.is_last and self.drawn else 0
+
+    def settle(self) -> int:
+        """Forget rows that had no pass, and guessed ones; how many rows are held.
+
+        Only when no pass is under way.
+        """
+        if self.pending:
+            # What arrived after guesses tells how many of them were right.
+            held = min(self.ran, self.pending[0].position)
+        else:
+            held = min(self.ran, max(self._ran_right, self._drawn_right()))
+        self.pending.clear()
+        self.received = self.ran = self._right = self._ran_right = held
+        self.sent = min(self.sent, held)
+        return held
+
+    def check_reroute(self, message: Reroute, own: NodeId) -> None:
+        """See that a Route leaves this Stage its part; it is a Route otherwise.
+
+        Raises:
+            Refused: it does not, or it cannot be for this Session.
+        """
+        hop = message.route[message.index]
+        if hop.node != own or hop.part != self.part:
+            raise Refused(f"the session runs layers {self.part} here, not {hop.part}")
+        if self.prompt + message.drawn > self.budget:
+            raise Refused("more tokens were drawn than the budget has positions for")
+
+    def reroute(self, message: Reroute) -> None:
+        """Follow another Route from now on; nothing waits any more (settle)."""
+        self._follow(message.epoch, message.route, message.index)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.admission import StageTerms, admit, check_route
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import (
     CloseSession,
@@ -17,16 +18,19 @@ from diffuse_core.domain.messages import (
     ForwardHidden,
     ForwardTokens,
     OpenSession,
+    Reroute,
+    Resume,
     RowsRun,
     SessionAlive,
     SessionFailed,
     SessionRefused,
     WatchSession,
 )
-from diffuse_core.domain.session import StageSession, StageTerms, admit
-from diffuse_core.errors import ChannelClosed, DiffuseError, RefusalReason, Refused
+from diffuse_core.domain.token_line import Tokens
+from diffuse_core.errors import DiffuseError, RefusalReason, Refused
 from diffuse_core.services.meter import Meter
 from diffuse_core.services.scheduler import Scheduler
+from diffuse_core.services.stage_outlet import NeighbourLost
 from diffuse_core.services.stage_run import RunFailed, StageRun
 from diffuse_core.services.tasks import TaskOwner
 
@@ -41,8 +45,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDLE_LIMIT_S = 300.0
-SWEEP_S = 5.0
+SILENT_S = 10.0
+"""A Client that is not heard for so long gets no more: it asks every second whether we live."""
+GONE_S = 5.0
+"""As long it may take to come back over another link."""
+SWEEP_S = 1.0
 
 
 def _nothing() -> None:
@@ -77,6 +84,8 @@ class StageService:
         self.on_empty: Callable[[], object] = _nothing
         """Called when the last Session is gone."""
         links.handle(OpenSession, self._on_open)
+        links.handle(Reroute, self._on_reroute)
+        links.handle(Resume, self._on_resume)
         links.handle(ForwardTokens, self._on_tokens)
         links.handle(ForwardHidden, self._on_hidden)
         links.handle(RowsRun, self._on_rows_run)
@@ -110,8 +119,8 @@ class StageService:
         for run in list(self._runs.values()):
             await self._fail(run, self._own, "leaving", "the host is leaving")
         # What still points here would keep the weights in memory when the Host has moved on.
-        self._links.unhandle(OpenSession, ForwardTokens, ForwardHidden, RowsRun)
-        self._links.unhandle(Credit, CloseSession, WatchSession)
+        self._links.unhandle(OpenSession, Reroute, Resume, ForwardTokens, ForwardHidden)
+        self._links.unhandle(RowsRun, Credit, CloseSession, WatchSession)
         self._links.off_ended(self._on_link_ended)
         await self._tasks.close()
         await self._scheduler.stop()
@@ -119,24 +128,22 @@ class StageService:
     # --- admission --------------------------------------------------------------------
 
     async def _on_open(self, link: Link, message: OpenSession, _body: memoryview) -> None:
+        old = self._runs.get(message.session)
+        if old is not None and old.is_client(link) and old.state.epoch < message.epoch:
+            self._forget(old)
         try:
             need = admit(message, self._terms(message.session))
+            alone = self._executor.rows_alone
+            run = StageRun(
+                self._own, self._model, message, link, self._scheduler, self._clock, need, alone
+            )
         except Refused as error:
             await link.send(SessionRefused(message.session, error.reason, str(error)[:512]))
             return
-        run = StageRun(
-            self._own,
-            self._model,
-            StageSession(message),
-            link,
-            self._scheduler,
-            self._clock,
-            need,
-        )
         self.kv_used += need
         self._runs[message.session] = run
-        run.task = self._tasks.spawn(self._serve(run), "session")
-        if run.task is None:
+        self._tasks.spawn(run.open(), "open")
+        if not self._start(run):
             self._forget(run)
             await link.send(SessionRefused(message.session, "busy", "too many sessions"))
 
@@ -153,68 +160,131 @@ class StageService:
             self._leaving,
         )
 
-    async def _serve(self, run: StageRun) -> None:
+    def _start(self, run: StageRun) -> bool:
+        """Serve a Session in a task of its own, in place of the one that did so before."""
+        before = run.task
+        if before is not None:
+            before.cancel()
+        run.task = self._tasks.spawn(self._serve(run, before), "session")
+        return run.task is not None
+
+    async def _serve(self, run: StageRun, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        work = run.serve(self._links)
+        while True:
+            try:
+                await work
+            except RunFailed as error:
+                if not error.kept:
+                    await self._fail(run, error.node, error.reason, str(error))
+                    return
+                await self._pause(run, error.node, error.reason, str(error))
+            # What is under way is worth having, whoever takes the place of the lost.
+            work = run.collect()
+
+    # --- other Routes -----------------------------------------------------------------
+
+    async def _on_reroute(self, link: Link, message: Reroute, _body: memoryview) -> None:
+        run = self._runs.get(message.session)
+        if run is None or not run.is_client(link):
+            text = "this host does not hold the session"
+            failed = SessionFailed(message.session, self._own, "lost", text, epoch=message.epoch)
+            await link.send(failed)
+            return
+        run.hear()
+        if message.epoch <= run.state.epoch:
+            return
         try:
-            await run.serve(self._links)
-        except RunFailed as error:
-            await self._fail(run, error.node, error.reason, str(error))
-        finally:
-            self._forget(run)
+            check_route(message.route, message.index, self._model.shape.layers)
+            run.state.check_reroute(message, self._own)
+        except Refused as error:
+            await self._fail(run, self._own, error.reason, str(error))
+            return
+        run.reroute(message, link)
+        self._start(run)
+
+    async def _on_resume(self, link: Link, message: Resume, _body: memoryview) -> None:
+        run = self._runs.get(message.session)
+        if run is None or not run.is_client(link):
+            return
+        run.hear()
+        if run.resume(message):
+            self._start(run)
 
     # --- rows -------------------------------------------------------------------------
 
     async def _on_tokens(self, link: Link, message: ForwardTokens, _body: memoryview) -> None:
         run = self._runs.get(message.session)
-        if run is None or not run.state.is_first:
+        if run is None or not run.state.is_first or not run.listens(message.epoch):
             return
-        if link is not run.client:
-            if link.remote != run.state.tail.node:
-                return
-            run.source = link
+        # One node may be both; what goes round the ring stands behind the prompt.
+        of_client, of_tail = run.is_client(link), link.remote == run.state.tail.node
+        if of_tail and message.position < run.state.prompt:
+            of_tail = False
         try:
-            run.take_tokens(message)
+            if of_tail:
+                run.intake.ring(Tokens(message.position, message.tokens))
+            elif of_client:
+                run.hear()
+                run.intake.feed(message)
         except Refused as error:
-            await self._fail(run, self._own, "invalid", str(error))
+            if of_client:
+                await self._fail(run, self._own, "invalid", str(error))
+            else:
+                await self._pause(run, link.remote, "invalid", str(error))
 
     async def _on_hidden(self, link: Link, message: ForwardHidden, body: memoryview) -> None:
         run = self._runs.get(message.session)
         if run is None or run.state.before is None or link.remote != run.state.before.node:
             return
+        if not run.listens(message.epoch):
+            return
         try:
-            run.take_hidden(message, body)
-            run.source = link
+            run.intake.take_hidden(message, body)
+            run.outlet.source = link
         except Refused as error:
-            await self._fail(run, NodeId(run.state.before.node), "invalid", str(error))
+            await self._pause(run, link.remote, "invalid", str(error))
 
     async def _on_rows_run(self, link: Link, message: RowsRun, _body: memoryview) -> None:
         run = self._runs.get(message.session)
         if run is None or run.state.after is None or link.remote != run.state.after.node:
             return
+        if not run.listens(message.epoch):
+            return
         try:
-            run.has_room(message.rows)
+            run.state.count_ran_after(message.rows)
+            run.outlet.has_room()
         except Refused as error:
-            await self._fail(run, link.remote, "invalid", str(error))
+            await self._pause(run, link.remote, "invalid", str(error))
 
     async def _on_credit(self, link: Link, message: Credit, _body: memoryview) -> None:
         run = self._runs.get(message.session)
-        if run is None or link is not run.client or not run.state.is_last:
+        if run is None or not run.is_client(link) or not run.state.is_last:
+            return
+        run.hear()
+        run.state.draws.grant(message.tokens)
+        if not run.outlet.flowing:
             return
         try:
-            await run.grant(message.tokens)
-        except (ChannelClosed, Refused) as error:
-            await self._fail(run, NodeId(run.state.ring.node), "lost", str(error))
+            await run.outlet.go_round()
+        except NeighbourLost as error:
+            await self._pause(run, NodeId(run.state.ring.node), "lost", str(error))
+        except Refused as error:
+            await self._fail(run, self._own, error.reason, str(error))
 
     # --- ends -------------------------------------------------------------------------
 
     async def _on_close(self, link: Link, message: CloseSession, _body: memoryview) -> None:
         run = self._runs.get(message.session)
-        if run is not None and link is run.client:
+        if run is not None and run.is_client(link):
             self._forget(run)
 
     async def _on_watch(self, link: Link, message: WatchSession, _body: memoryview) -> None:
         run = self._runs.get(message.session)
-        if run is not None and link is run.client:
-            await link.send(SessionAlive(message.session))
+        if run is not None and run.is_client(link):
+            run.hear()
+            await link.send(run.alive())
             # Not awaited: a Sentinel that reads no more would keep this Client waiting, too.
             self._tasks.spawn(run.watch_next(self._links), "watch")
         elif run is not None and run.is_beside(link):
@@ -226,17 +296,39 @@ class StageService:
     def _on_link_ended(self, link: Link) -> None:
         for run in list(self._runs.values()):
             if run.client is link:
-                self._forget(run)
-            elif link in (run.next, run.source):
+                run.gone = self._clock.monotonic()
+            if link in (run.outlet.next, run.outlet.source):
                 text = f"the link to stage {short_text(link.remote)} ended"
-                self._tasks.spawn(self._fail(run, link.remote, "lost", text), "lost")
+                self._tasks.spawn(self._pause(run, link.remote, "lost", text), "lost")
+
+    async def _pause(self, run: StageRun, node: bytes, reason: RefusalReason, detail: str) -> None:
+        """Keep what is here, for another may take that node's place; and say so once."""
+        if self._runs.get(run.state.id) is not run:
+            return
+        epoch = run.state.epoch
+        if run.accuse(node, deaf=reason == "invalid"):
+            await self._tell(run, NodeId(node), reason, detail, epoch, kept=True)
 
     async def _fail(self, run: StageRun, node: NodeId, reason: RefusalReason, detail: str) -> None:
         if self._runs.get(run.state.id) is not run:
             return
+        epoch = run.state.epoch
         self._forget(run)
+        await self._tell(run, node, reason, detail, epoch, kept=False)
+
+    async def _tell(
+        self,
+        run: StageRun,
+        node: NodeId,
+        reason: RefusalReason,
+        detail: str,
+        epoch: int,
+        *,
+        kept: bool,
+    ) -> None:
+        failed = SessionFailed(run.state.id, node, reason, detail[:512], kept=kept, epoch=epoch)
         try:
-            await run.client.send(SessionFailed(run.state.id, node, reason, detail[:512]))
+            await run.client.send(failed)
         except DiffuseError as error:
             log.debug("could not tell the client of a failure: %s", error)
 
@@ -254,9 +346,13 @@ class StageService:
             self.on_empty()
 
     async def _sweep(self) -> None:
-        """Free Sessions that nobody has used for long: their client is stuck or lost its way."""
+        """Free Sessions whose Client is not heard any more."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            limit = self._clock.monotonic() - IDLE_LIMIT_S
-            for run in [run for run in self._runs.values() if run.touched < limit]:
-                await self._fail(run, self._own, "lost", "the session was idle for too long")
+            now = self._clock.monotonic()
+            for run in list(self._runs.values()):
+                if run.gone is not None and now - run.gone >= GONE_S:
+                    self._forget(run)
+                elif now - run.heard >= SILENT_S:
+                    text = f"the client was not heard for {SILENT_S:.0f} s"
+                    await self._fail(run, self._own, "lost", text)

@@ -1,4 +1,4 @@
-"""One Session on one Stage: rows in, passes through the Slice, what they give along the ring."""
+"""One Session on one Stage: opened, run along a Route, paused, led along another Route."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING
 from diffuse_core.domain.codec import MAX_BODY_BYTES
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import (
-    ForwardHidden,
-    ForwardTokens,
-    RowsRun,
+    MAX_DRAFTS,
+    Rerouted,
+    SessionAlive,
     SessionOpened,
-    TokensDrawn,
     WatchSession,
 )
 from diffuse_core.domain.sampling import Sampler
 from diffuse_core.domain.session import PREFILL_ROWS, StageSession
-from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
+from diffuse_core.domain.shapes import ITEM_BYTES
 from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, Unreachable
-from diffuse_core.model_ports import StageResult, StageStep, Tensor
-from diffuse_core.services.scheduler import Lane, Scheduler, rows_of
+from diffuse_core.services.scheduler import Lane, Scheduler
+from diffuse_core.services.stage_intake import Intake
+from diffuse_core.services.stage_outlet import NeighbourLost, Outlet
 
 if TYPE_CHECKING:
+    from diffuse_core.domain.messages import OpenSession, Reroute, Resume
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.ports import Clock
     from diffuse_core.services.links import Link, Links
@@ -37,12 +38,18 @@ ANSWER_S = 3.0
 
 
 class RunFailed(Exception):  # noqa: N818
-    """The Session cannot go on: through whose fault, and why."""
+    """The Session cannot go on along this Route: through whose fault, and why.
 
-    def __init__(self, node: bytes, reason: RefusalReason, detail: str) -> None:
+    `kept`: with another node in place of that one it can.
+    """
+
+    def __init__(
+        self, node: bytes, reason: RefusalReason, detail: str, *, kept: bool = False
+    ) -> None:
         super().__init__(detail)
         self.node = NodeId(node)
         self.reason: RefusalReason = reason
+        self.kept = kept
 
 
 class StageRun:
@@ -52,151 +59,221 @@ class StageRun:
         self,
         own: NodeId,
         model: ModelRef,
-        state: StageSession,
+        message: OpenSession,
         client: Link,
         scheduler: Scheduler,
         clock: Clock,
         kv_bytes: int,
+        rows_alone: int = 1,
     ) -> None:
+        width = model.shape.hidden * ITEM_BYTES[model.contract]
+        piece = max(1, min(PREFILL_ROWS, MAX_BODY_BYTES // width))
         self._own = own
-        self._model = model
         self._scheduler = scheduler
         self._clock = clock
-        self.state = state
-        self.client = client
+        self.state = state = StageSession(message, rows_alone, piece)
         self.kv_bytes = kv_bytes
         self.lane = Lane(state.id)
-        self.next: Link | None = None
-        self.source: Link | None = None
-        self.touched = clock.monotonic()
+        sampler = Sampler(message.decoding, message.prompt, message.past, message.seen)
+        self.intake = Intake(model, state, sampler, scheduler, self.lane)
+        self.outlet = Outlet(model, state, self.intake, client)
+        self.outlet.flowing = message.epoch == 0
+        self.drafts = min(MAX_DRAFTS, rows_alone - 1)
+        """Guessed rows that can be run in one pass."""
+        self.heard = clock.monotonic()
+        """When the Client was heard last."""
+        self.gone: float | None = None
+        """Since when its link is no more."""
         self.task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._refused: Refused | None = None
+        self._reroute: Reroute | None = None
+        self._opening = True
+        self._deaf = False
+        self._accused: set[bytes] = set()
         self._asked: tuple[int, float] | None = None
-        self._room = asyncio.Event()
-        self._sampler = Sampler(state.decoding, state.prompt)
+
+    @property
+    def client(self) -> Link:
+        """The Client's link."""
+        return self.outlet.client
+
+    async def open(self) -> None:
+        """Open the Session in the executor; `serve` tells what came of it."""
+        try:
+            await self._scheduler.open(self.lane, self.state.part, self.state.budget)
+        except Refused as error:
+            self._refused = error
+        except Exception as error:
+            log.exception("a session could not be opened on stage %s", self.state.part)
+            self._refused = Refused(f"it could not be opened: {type(error).__name__}", "lost")
+        finally:
+            self._ready.set()
+
+    async def _opened(self) -> None:
+        await self._ready.wait()
+        if self._refused is not None:
+            raise self._refused
 
     async def serve(self, links: Links) -> None:
-        """Open the Session, then send on what its passes give, until cancelled.
+        """Take the Session's place in its Route, then send on what its passes give.
+
+        May be cancelled at any time and called again: nothing is lost.
 
         Raises:
             RunFailed: it cannot go on.
         """
-        target = self.state.ring if self.state.after is None else self.state.after
         try:
-            await self._scheduler.open(self.lane, self.state.part, self.state.budget)
-            if NodeId(target.node) != self._own:
-                self.next = await links.to(NodeId(target.node), target.addresses)
-            await self.client.send(SessionOpened(self.state.id))
+            await self._opened()
+            await self._begin(links)
             while True:
-                await self._send_on(*await self._outcome())
+                await self.outlet.flow()
+                await self._take_outcome()
         except Refused as error:
             raise RunFailed(self._own, error.reason, str(error)) from error
-        except Unreachable as error:
-            raise RunFailed(target.node, "lost", str(error)) from error
+        except NeighbourLost as error:
+            raise RunFailed(self._onward, "lost", str(error), kept=True) from error
         except RunFailed:
             raise
+        except ChannelClosed:
+            # The Client's: it may come back over another.
+            raise RunFailed(self.client.remote, "lost", "its link ended", kept=True) from None
         except Exception as error:
             log.exception("a session failed on stage %s", self.state.part)
             text = f"the session failed: {type(error).__name__}"
             raise RunFailed(self._own, "lost", text) from error
 
-    # --- rows come in -----------------------------------------------------------------
-
-    def take_tokens(self, message: ForwardTokens) -> None:
-        """Have tokens run: a prompt in chunks of a size that depends on nothing but the model.
+    async def collect(self) -> None:
+        """While the Session is paused: note what its passes give.
 
         Raises:
-            Refused: they are not the next ones, or too many.
+            RunFailed: it cannot go on.
         """
-        tokens = message.tokens
-        self._take(message.position, len(tokens))
-        width = self._model.shape.hidden * ITEM_BYTES[self._model.contract]
-        rows = max(1, min(PREFILL_ROWS, MAX_BODY_BYTES // width))
-        for at in range(0, len(tokens), rows):
-            chunk = tokens[at : at + rows]
-            self._submit(message.position + at, len(chunk), tokens=chunk)
-
-    def take_hidden(self, message: ForwardHidden, body: memoryview) -> None:
-        """Have hidden states run.
-
-        Raises:
-            Refused: they do not fit the model or the Session.
-        """
-        hidden = self._tensor(message, body)
-        self._take(message.position, message.rows)
-        self._submit(message.position, message.rows, hidden=hidden)
-
-    def _tensor(self, message: ForwardHidden, body: memoryview) -> Tensor:
-        contract = self._model.contract
-        shape = (message.rows, self._model.shape.hidden)
-        size = shape[0] * shape[1] * ITEM_BYTES[contract]
-        if size != len(body) or message.rows > PREFILL_ROWS:
-            raise Refused(f"hidden states of {shape} in {len(body)} bytes do not fit")
-        return Tensor(HIDDEN_TYPE[contract], shape, body)
-
-    def _take(self, position: int, rows: int) -> None:
-        self.state.take_rows(position, rows)
-        self.touched = self._clock.monotonic()
-
-    def _submit(
-        self,
-        position: int,
-        rows: int,
-        *,
-        tokens: tuple[int, ...] | None = None,
-        hidden: Tensor | None = None,
-    ) -> None:
-        state = self.state
-        wanted = state.is_last and position + rows == state.prompt + state.drawn
-        step = StageStep(
-            session=state.id,
-            part=state.part,
-            position=position,
-            tokens=tokens,
-            hidden=hidden,
-            chooser=self._sampler if wanted else None,
-        )
-        self._scheduler.submit(self.lane, step)
-
-    # --- what came of them goes on ----------------------------------------------------
-
-    async def _outcome(self) -> tuple[StageStep, StageResult]:
         try:
-            return await self._scheduler.outcome(self.lane)
+            while True:
+                await self._take_outcome()
+                await self.outlet.tell_client()
+        except Refused as error:
+            raise RunFailed(self._own, error.reason, str(error)) from error
+
+    @property
+    def _onward(self) -> bytes:
+        """The next node of the ring."""
+        return (self.state.ring if self.state.after is None else self.state.after).node
+
+    # --- its place in the Route ---------------------------------------------------------
+
+    async def _begin(self, links: Links) -> None:
+        """Do what was asked last: open the Session, or follow another Route."""
+        state = self.state
+        if self._reroute is not None:
+            held = await self._change_route(self._reroute)
+            await self._reach(links)
+            self._reroute, self._opening = None, False
+            await self.client.send(Rerouted(state.id, state.epoch, held))
+        elif self._opening:
+            await self._reach(links)
+            self._opening = False
+            await self.client.send(SessionOpened(state.id, state.epoch, self.drafts))
+
+    async def _change_route(self, message: Reroute) -> int:
+        """Forget what had no pass; how many rows are held."""
+        while self._scheduler.rest(self.lane):
+            try:
+                await self._take_outcome()
+            except RunFailed as error:
+                if not error.kept:
+                    raise
+        held = self.intake.settle()
+        self.outlet.settle(held)
+        state = self.state
+        if state.is_last:
+            state.draws.tell_again(message.drawn)
+            await self.outlet.tell_client()
+        if state.epoch < message.epoch:
+            state.reroute(message)
+        self._deaf = False
+        self._accused.clear()
+        return held
+
+    async def _reach(self, links: Links) -> None:
+        target = self.state.ring if self.state.after is None else self.state.after
+        self.outlet.next = None
+        if self.state.is_first and self.state.is_last:
+            return
+        try:
+            self.outlet.next = await links.to(NodeId(target.node), target.addresses)
+        except Unreachable as error:
+            raise RunFailed(target.node, "lost", str(error), kept=True) from error
+
+    def reroute(self, message: Reroute, link: Link) -> None:
+        """Be about to follow another Route; `serve` does it and answers."""
+        self.outlet.pause()
+        self._reroute = message
+        self.outlet.client = link
+        self.gone = None
+
+    def resume(self, message: Resume) -> bool:
+        """Send on what is there from a row on; whether `serve` is to be called again for it."""
+        if message.epoch != self.state.epoch or self._reroute is not None or self._opening:
+            return False
+        if self.outlet.flowing or self._accused:
+            return False
+        self.outlet.resume(message.position)
+        return True
+
+    def accuse(self, node: bytes, *, deaf: bool) -> bool:
+        """Pause because of a node; whether it is the first time on this Route.
+
+        `deaf`: take no more rows before there is another Route.
+        """
+        self.outlet.pause()
+        self._deaf |= deaf
+        new = node not in self._accused
+        self._accused.add(node)
+        return new
+
+    def listens(self, epoch: int) -> bool:
+        """Whether rows of that epoch are to be taken."""
+        return epoch == self.state.epoch and self._reroute is None and not self._deaf
+
+    # --- what came of the rows ----------------------------------------------------------
+
+    async def _take_outcome(self) -> None:
+        try:
+            _, result = await self._scheduler.outcome(self.lane)
         except Refused as error:
             before = self.state.before
-            if error.reason == "invalid" and before is not None:
-                # What came in was wrong; what was made of it here is refused as "lost".
-                raise RunFailed(before.node, "invalid", str(error)) from error
-            raise
+            if error.reason != "invalid" or before is None:
+                raise
+            # What came in was wrong; what was made of it here is refused as "lost".
+            self._scheduler.reopen(self.lane)
+            self.outlet.settle(self.intake.settle())
+            raise RunFailed(before.node, "invalid", str(error), kept=True) from error
+        self.outlet.note(result)
 
-    async def _send_on(self, step: StageStep, result: StageResult) -> None:
-        state, rows = self.state, rows_of(step)
-        self.touched = self._clock.monotonic()
-        ran = state.count_ran(rows)
-        if ran and self.source is not None:
-            await self.source.send(RowsRun(state.id, ran))
-        if not state.is_last:
-            await self._pass_on(step.position, result)
-        for drawn in result.drawn:
-            await self._drawn(step.position + rows, drawn.token)
+    # --- who is there -------------------------------------------------------------------
 
-    async def _pass_on(self, position: int, result: StageResult) -> None:
-        hidden = result.hidden
-        if hidden is None or self.next is None:
-            raise Refused("the executor gave no hidden states for the next stage", "lost")
-        rows = hidden.shape[0]
-        while not self.state.may_send(rows):
-            self._room.clear()
-            await self._room.wait()
-        message = ForwardHidden(self.state.id, position, rows)
-        await self.next.send(message, hidden.data)
+    def hear(self) -> None:
+        """The Client was heard."""
+        self.heard = self._clock.monotonic()
+
+    def alive(self) -> SessionAlive:
+        """How far the Session has come here."""
+        received, ran, sent = self.state.known
+        sent = self.state.draws.gone_round if self.state.is_last else sent
+        return SessionAlive(self.state.id, received, ran, sent)
+
+    def is_client(self, link: Link) -> bool:
+        """Whether the Client is at the other end; it may come over another link than before."""
+        return link.remote == self.client.remote
 
     async def watch_next(self, links: Links) -> None:
         """While the Client waits: end a relayed link to the next Stage that nothing comes over.
 
         Any answer will do. We are asked again and again, so that one look is short.
         """
-        link, now = self.next, self._clock.monotonic()
+        link, now = self.outlet.next, self._clock.monotonic()
         if link is None or link.relayed_through is None or link.closed:
             return
         if self._asked is None or self._asked[0] != link.heard:
@@ -211,52 +288,3 @@ class StageRun:
         """Whether the Stage before this one in the ring may be at the other end."""
         before = self.state.tail if self.state.before is None else self.state.before
         return link.remote == before.node
-
-    def has_room(self, rows: int) -> None:
-        """The next Stage ran so many rows more.
-
-        Raises:
-            Refused: it was never sent so many.
-        """
-        self.state.count_ran_after(rows)
-        self._room.set()
-
-    async def _drawn(self, position: int, token: int) -> None:
-        finish = self.state.draw(token)
-        on = finish is None and self.state.may_continue(token)
-        try:
-            if on and self.next is None:
-                # Before the word goes out, so that it is there for the very next pass.
-                self._run_own(token)
-        finally:
-            await self.client.send(TokensDrawn(self.state.id, position, (token,), finish))
-        if on and self.next is not None:
-            await self._round(self.next, token)
-
-    async def grant(self, tokens: int) -> None:
-        """The Client takes so many tokens more: the one that was held back goes on.
-
-        Raises:
-            Refused: it cannot be run.
-            ChannelClosed: the first Stage is gone.
-        """
-        self.touched = self._clock.monotonic()
-        held = self.state.grant(tokens)
-        if held is None:
-            return
-        if self.next is None:
-            self._run_own(held)
-        else:
-            await self._round(self.next, held)
-
-    def _run_own(self, token: int) -> None:
-        """The ring of a single Stage."""
-        self._take(self._drawn_at(), 1)
-        self._submit(self._drawn_at(), 1, tokens=(token,))
-
-    async def _round(self, first: Link, token: int) -> None:
-        """Send a drawn token to the first Stage: the ring."""
-        await first.send(ForwardTokens(self.state.id, self._drawn_at(), (token,)))
-
-    def _drawn_at(self) -> int:
-        return self.state.prompt + self.state.drawn - 1

@@ -1,0 +1,109 @@
+"""Rows come in: what a Stage of one Session is sent, checked and cut into passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
+from diffuse_core.domain.token_line import TokenLine, Tokens
+from diffuse_core.errors import Refused
+from diffuse_core.model_ports import StageStep, Tensor
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.messages import ForwardHidden, ForwardTokens
+    from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.session import Group, StageSession
+    from diffuse_core.model_ports import TokenChooser
+    from diffuse_core.services.scheduler import Lane, Scheduler
+
+
+class Intake:
+    """What comes for one Session goes into its lane."""
+
+    def __init__(
+        self,
+        model: ModelRef,
+        state: StageSession,
+        chooser: TokenChooser,
+        scheduler: Scheduler,
+        lane: Lane,
+    ) -> None:
+        self._contract = model.contract
+        self._hidden = model.shape.hidden
+        self._row_bytes = model.shape.hidden * ITEM_BYTES[model.contract]
+        self._state = state
+        self._chooser = chooser
+        self._scheduler = scheduler
+        self._lane = lane
+        self.line = TokenLine()
+
+    def feed(self, message: ForwardTokens) -> None:
+        """Have tokens of the Client run: a prompt, or what was drawn before a Stage was lost.
+
+        Raises:
+            Refused: they are not the next ones, or too many.
+        """
+        self._take_tokens(self.line.feed(Tokens(message.position, message.tokens)))
+        early = self.line.early()
+        if early is not None:
+            self.ring(early)
+
+    def ring(self, tokens: Tokens) -> None:
+        """Have tokens run that the last Stage drew; those that have rows already are ignored.
+
+        Raises:
+            Refused: they cannot be.
+        """
+        new, _ = self.line.ring(tokens)
+        if new is not None:
+            self._take_tokens(new)
+
+    def take_hidden(self, message: ForwardHidden, body: memoryview) -> None:
+        """Have hidden states run.
+
+        Raises:
+            Refused: they do not fit the model or the Session.
+        """
+        if message.rows * self._row_bytes != len(body) or message.rows > self._state.piece:
+            raise Refused(
+                f"hidden states of {(message.rows, self._hidden)} in {len(body)} bytes do not fit"
+            )
+        groups = self._state.take_rows(message.position, message.rows, message.drafts)
+        for group in groups:
+            at = (group.position - message.position) * self._row_bytes
+            data = body[at : at + group.rows * self._row_bytes]
+            shape = (group.rows, self._hidden)
+            self._submit(group, hidden=Tensor(HIDDEN_TYPE[self._contract], shape, data))
+
+    def settle(self) -> int:
+        """Forget rows that had no pass, and guessed ones; how many rows are held."""
+        held = self._state.settle()
+        self.line.settle(held)
+        return held
+
+    def _take_tokens(self, run: Tokens) -> None:
+        groups = self._state.take_rows(run.position, len(run.tokens))
+        for group in groups:
+            at = group.position - run.position
+            self._submit(group, tokens=run.tokens[at : at + group.rows])
+
+    def _submit(
+        self,
+        group: Group,
+        *,
+        tokens: tuple[int, ...] | None = None,
+        hidden: Tensor | None = None,
+    ) -> None:
+        state = self._state
+        draws = state.is_last and group.right == state.draws.next and state.draws.finish is None
+        step = StageStep(
+            session=state.id,
+            part=state.part,
+            position=group.position,
+            tokens=tokens,
+            hidden=hidden,
+            alone=group.position >= state.prompt,
+            chooser=self._chooser if draws else None,
+            drafts=group.drafts if draws else (),
+        )
+        self._scheduler.submit(self._lane, step)

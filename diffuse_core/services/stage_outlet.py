@@ -1,0 +1,162 @@
+"""What the passes of one Session gave goes on: to the next Stage, the ring and the Client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.kept import Kept, Piece
+from diffuse_core.domain.messages import ForwardHidden, ForwardTokens, RowsRun
+from diffuse_core.domain.shapes import ITEM_BYTES
+from diffuse_core.domain.token_line import Tokens
+from diffuse_core.errors import ChannelClosed, Refused, Unreachable
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.session import StageSession
+    from diffuse_core.model_ports import StageResult
+    from diffuse_core.services.links import Link
+    from diffuse_core.services.stage_intake import Intake
+
+
+class NeighbourLost(Unreachable):
+    """Nothing can be sent to the next Stage of the ring."""
+
+
+class Outlet:
+    """Sends on what was computed, while it may; the rest is kept.
+
+    Everything that was computed is noted before anything is sent, so that sending may be cut off
+    anywhere and taken up again.
+    """
+
+    def __init__(self, model: ModelRef, state: StageSession, intake: Intake, client: Link) -> None:
+        width = model.shape.hidden * ITEM_BYTES[model.contract]
+        self._state = state
+        self._intake = intake
+        self._kept = Kept(state.prompt, width, state.piece)
+        self._room = asyncio.Event()
+        self._from = 0
+        self.client = client
+        self.next: Link | None = None
+        """The next Stage of the ring; None when there is but one Stage."""
+        self.source: Link | None = None
+        """Where rows came from last."""
+        self.flowing = False
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the kept outputs take."""
+        return self._kept.bytes
+
+    def note(self, result: StageResult) -> None:
+        """Account for what the next pass gave.
+
+        Raises:
+            Refused: the executor gave something else than was due.
+        """
+        state = self._state
+        group = state.count_ran()
+        if state.is_last:
+            state.draws.add(result.drawn)
+            return
+        hidden = result.hidden
+        if hidden is None or hidden.shape[0] != group.rows:
+            raise Refused("the executor gave no hidden states for the next stage", "lost")
+        self._kept.append(Piece(group.position, group.rows, hidden.data, group.drafts))
+        # Guessed rows that were void are replaced; what the next Stage had is never sent.
+        state.sent = min(state.sent, max(group.position, self._from))
+
+    def settle(self, held: int) -> None:
+        """Only `held` rows are there."""
+        self._kept.truncate(held)
+
+    def pause(self) -> None:
+        """Send nothing on."""
+        self.flowing = False
+        self._room.set()
+
+    def resume(self, position: int) -> None:
+        """Send on from row `position`."""
+        self._state.sent = self._from = position
+        self.flowing = True
+
+    def has_room(self) -> None:
+        """The next Stage ran some rows."""
+        self._room.set()
+
+    async def flow(self) -> None:
+        """Send on all that is there.
+
+        Raises:
+            NeighbourLost: the link to the next Stage of the ring ended.
+            Refused: rows that were asked for cannot be sent, or the ring cannot go on.
+        """
+        if self._state.is_last:
+            await self._tell_drawn()
+        else:
+            await self._pass_on()
+        untold = self._state.to_tell()
+        if untold and self.source is not None and not self.source.closed:
+            try:
+                await self.source.send(RowsRun(self._state.id, untold, self._state.epoch))
+            except ChannelClosed:
+                return  # Whoever looks after links hears of it as well.
+
+    async def _pass_on(self) -> None:
+        state = self._state
+        while self.flowing and self.next is not None:
+            piece = self._kept.after(state.sent)
+            if piece is None:
+                return
+            if not state.may_send(piece.rows):
+                self._room.clear()
+                await self._room.wait()
+                continue
+            state.sent = piece.end
+            message = ForwardHidden(
+                state.id, piece.position, piece.rows, piece.drafts, state.epoch
+            )
+            try:
+                await self.next.send(message, piece.data)
+            except ChannelClosed as error:
+                raise NeighbourLost(str(error)) from error
+
+    async def _tell_drawn(self) -> None:
+        """The ring first: it waits for the token, the Client only for the words."""
+        try:
+            if self.flowing:
+                await self.go_round()
+        except (Refused, NeighbourLost):
+            await self.tell_client()
+            raise
+        await self.tell_client()
+
+    async def go_round(self) -> None:
+        """Send what was drawn to the first Stage, as far as there is credit.
+
+        Raises:
+            NeighbourLost: its link ended.
+            Refused: it is this very Stage, and cannot run them.
+        """
+        state = self._state
+        run = state.draws.to_go_round()
+        if run is None:
+            return
+        if self.next is None:
+            self._intake.ring(Tokens(*run))
+            return
+        try:
+            await self.next.send(ForwardTokens(state.id, *run, state.epoch))
+        except ChannelClosed as error:
+            raise NeighbourLost(str(error)) from error
+
+    async def tell_client(self) -> None:
+        """Tell it the tokens that it was not told of yet; they stay when its link has ended."""
+        draws = self._state.draws
+        while (message := draws.to_tell()) is not None:
+            try:
+                await self.client.send(message)
+            except ChannelClosed:
+                return
+            draws.told(message)
