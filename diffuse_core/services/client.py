@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.coverage import held_slices, models
 from diffuse_core.domain.decoding import DecodingParams
+from diffuse_core.domain.own_sessions import OwnSessions
 from diffuse_core.domain.selection import find_model, require_servable
 from diffuse_core.domain.slices import gaps
 from diffuse_core.domain.view import (
@@ -54,6 +55,7 @@ class ClientService:
         self._desk = SessionDesk(directory.links)
         self._rng = rng
         self._own = own
+        self._sessions = OwnSessions()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """Stream one generation: RouteChosen, a TextDelta for each token, Finished.
@@ -72,7 +74,7 @@ class ClientService:
         clock = self._directory.clock
         started = clock.monotonic()
         model = self._model(request.model)
-        choice = RouteChoice(self._directory, model, self._rng, self._own)
+        choice = RouteChoice(self._directory, model, self._rng, self._own, self._sessions)
         # Else it would be the bundle that nobody gives.
         choice.require_a_way()
         tokenizer = await self._fetcher.tokenizer(model)
@@ -106,6 +108,7 @@ class ClientService:
             error.events = tuple(generation.events)
             raise
         finally:
+            choice.release()
             await generation.close()
 
     async def whole(self, request: GenerateRequest) -> tuple[str, tuple[int, ...], Finished]:

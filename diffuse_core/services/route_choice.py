@@ -12,14 +12,14 @@ import msgspec
 from diffuse_core.domain.coverage import holders
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import Hop
+from diffuse_core.domain.own_sessions import OwnSessions
 from diffuse_core.domain.records import record_node
-from diffuse_core.domain.router import Candidate, choose_route
+from diffuse_core.domain.router import Candidate, candidate_of, choose_route, refill_route
 from diffuse_core.domain.selection import no_way_text
 from diffuse_core.domain.slices import gaps
 from diffuse_core.errors import DiffuseError, ModelIncomplete, Refused, Unreachable
 from diffuse_core.services.blame import Blame
 from diffuse_core.services.losses import Problem, StageBlamed, StageDeclined
-from diffuse_core.services.refill import refill_route
 
 if TYPE_CHECKING:
     import random
@@ -55,10 +55,17 @@ class RouteChoice:
     """
 
     def __init__(
-        self, directory: Directory, model: ModelRef, rng: random.Random, own: NodeId | None
+        self,
+        directory: Directory,
+        model: ModelRef,
+        rng: random.Random,
+        own: NodeId | None,
+        sessions: OwnSessions | None = None,
     ) -> None:
+        """`sessions` are all that this client has placed, to which the chosen Route is added."""
         self.model = model
         self.own = own
+        self._sessions = sessions or OwnSessions()
         self._directory = directory
         self._rng = rng
         self._blame = Blame()
@@ -98,6 +105,8 @@ class RouteChoice:
         addresses: dict[bytes, tuple[str, ...]] = {hop.node: hop.addresses for hop in kept}
         addresses.update((one.node, one.addresses) for one in candidates)
         self._met_at.update((node, addresses[node]) for node, _ in stages)
+        now = self._directory.clock.monotonic()
+        self._sessions.hold(self, (node for node, _ in stages), now)
         ways = self._directory.links.ways
         return [Hop(node, ways.ordered(node, addresses[node]), part) for node, part in stages]
 
@@ -120,8 +129,8 @@ class RouteChoice:
         layers = self.model.shape.layers
         if kept:
             staying = [(NodeId(hop.node), hop.part) for hop in kept]
-            return refill_route(layers, candidates, avoid, self._rng, staying)
-        return choose_route(layers, candidates, avoid, self._rng)
+            return refill_route(layers, candidates, avoid, self._rng, staying, asker=self.own)
+        return choose_route(layers, candidates, avoid, self._rng, asker=self.own)
 
     def require_a_way(self) -> None:
         """Nothing, unless live nodes hold layers that nobody else does, and cannot be met.
@@ -141,16 +150,13 @@ class RouteChoice:
             raise ModelIncomplete(no_way_text(missing, sorted(cut_off)))
 
     def _candidate(self, member: Member) -> Candidate:
-        record, node = member.record, record_node(member.record)
-        assert record.holding is not None  # noqa: S101  (`_may_serve`)
-        return Candidate(
-            node=node,
-            slice=record.holding.slice,
-            rtt_s=0.0 if node == self.own else member.rtt_s,
-            step_s=record.load.step_ms / 1000,
-            sessions=record.load.sessions,
-            addresses=record.addresses,
-        )
+        record, now = member.record, self._directory.clock.monotonic()
+        sessions = self._sessions.estimate(record_node(record), record, now)
+        return candidate_of(member, sessions, self.own)
+
+    def release(self) -> None:
+        """The generation ended: its Route is no load any more."""
+        self._sessions.drop(self)
 
     def _may_serve(self, member: Member) -> bool:
         record = member.record
