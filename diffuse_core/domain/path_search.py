@@ -2,7 +2,8 @@
 
 A shortest path over (Host, layers done). With the Hosts of a Route given, its cost is linear in
 each layer where one hands over to the next; so that is best done where the one's Slice ends or
-where the other's begins, and nothing else needs to be tried.
+where the other's begins, and nothing else needs to be tried (but where hops of unknown length
+make a detour look shorter).
 """
 
 from __future__ import annotations

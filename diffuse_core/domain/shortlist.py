@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FEW = 24
 """So many Hosts are all looked at."""
-PER_LAYER = 6
-PLACES = 6
+PER_LAYER = 5
+PLACES = 5
 
 
 def shortlists(

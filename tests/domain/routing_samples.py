@@ -27,10 +27,21 @@ def place(*seconds: float, height: float = 0.0) -> Coordinate:
 
 
 def some_candidates(
-    total: int, *, most: int, farthest: float, slowest: float, busiest: int, least: int = 0
+    total: int,
+    *,
+    most: int,
+    farthest: float,
+    slowest: float,
+    busiest: int,
+    least: int = 0,
+    placed: bool = False,
 ) -> st.SearchStrategy[list[Candidate]]:
-    """Lists of up to `most` candidates of a model of `total` layers; times in seconds."""
+    """Lists of up to `most` candidates of a model of `total` layers; times in seconds.
+
+    If they are `placed`, no detour is shorter than the way itself; unknown places may make it so.
+    """
     far = st.floats(-farthest / 2, farthest / 2)
+    places = st.builds(place, far, far)
     rows = st.lists(
         st.tuples(
             st.integers(0, total - 1),
@@ -38,7 +49,7 @@ def some_candidates(
             st.one_of(st.none(), st.floats(0.0001, farthest)),
             st.floats(0, slowest),
             st.integers(0, busiest),
-            st.one_of(st.none(), st.builds(place, far, far)),
+            places if placed else st.one_of(st.none(), places),
         ),
         min_size=least,
         max_size=most,
@@ -63,7 +74,10 @@ def cost(
 ) -> float:
     """What a token costs on a whole ring, or on a part of it without the ways there and back."""
     hosts = [known[node] for node, _ in route]
-    found = sum(one.queue_s() + len(part) * one.layer_s() for one, (_, part) in zip(hosts, route))
+    found = sum(
+        one.queue_s() + len(part) * one.layer_s()
+        for one, (_, part) in zip(hosts, route, strict=True)
+    )
     found += sum(hop_s(one, other, asker) for one, other in itertools.pairwise(hosts))
     if (route[0][1].start, route[-1][1].end) == (0, total):
         found += hosts[0].client_s() + hosts[-1].client_s()

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from domain_samples import holding, identity, node, record
 
-from diffuse_core.domain.publisher import LOAD_INTERVAL_S, LOADS_PER_S, Publisher
+from diffuse_core.domain.coordinates import SETTLED, Position
+from diffuse_core.domain.publisher import (
+    LOAD_INTERVAL_S,
+    LOADS_PER_S,
+    MOVE_INTERVAL_S,
+    MOVES_PER_S,
+    Publisher,
+)
 from diffuse_core.domain.records import Load, Record, first_sequence, open_record
 from diffuse_core.errors import UsageError
 
@@ -159,3 +166,49 @@ def test_a_farewell_says_that_the_slice_is_given_up() -> None:
     said, _ = publisher.publish(1.0)
     assert said.left
     assert said.holding == holding(0, 10, "leaving")
+
+
+def _moving() -> tuple[Publisher, Position]:
+    position = Position(node(1))
+    publisher = Publisher(identity(1), 1000, position)
+    publisher.wish(record(1))
+    publisher.publish(0.0)
+    return publisher, position
+
+
+def _pull(position: Position, times: int, rtt_s: float = 0.02) -> None:
+    for turn in range(times):
+        position.measured(node(turn % 3), rtt_s, None)
+
+
+def test_where_we_are_goes_out_by_itself_only_now_and_then() -> None:
+    publisher, position = _moving()
+    assert publisher.due_at(5, 1.0) == math.inf
+    _pull(position, SETTLED)
+    assert publisher.due_at(5, 1.0) == MOVE_INTERVAL_S
+    assert publisher.due_at(3000, 1.0) == 3000 / MOVES_PER_S
+    said = _turn(publisher, MOVE_INTERVAL_S)
+    assert said is not None
+    assert said.coordinate == position.coordinate
+    _pull(position, 3)
+    assert said.coordinate != position.coordinate
+    assert publisher.due_at(5, 100.0) == math.inf, "that is about the same place"
+    _pull(position, 60, rtt_s=0.2)
+    assert publisher.due_at(5, 12.0) == 2 * MOVE_INTERVAL_S
+
+
+def test_where_we_are_goes_with_every_other_record() -> None:
+    publisher, position = _moving()
+    _pull(position, SETTLED)
+    said = _say(publisher, 1.0, load=Load(sessions=1))
+    assert said is not None
+    assert said.coordinate == position.coordinate is not None
+    assert publisher.due_at(5, 5.0) == math.inf
+    _pull(position, 1)
+    assert _say(publisher, 9.0, load=Load(sessions=1)) is None
+
+
+def test_the_wait_for_a_turn_is_load() -> None:
+    publisher = _published(load=Load(wait_ms=10.0))
+    assert _say(publisher, 100.0, load=Load(wait_ms=11.0)) is None
+    assert _say(publisher, 100.0, load=Load(wait_ms=15.0)) is not None

@@ -38,7 +38,7 @@ def _route(*stages: tuple[int, int, int]) -> Stages:
 
 
 @given(
-    some_candidates(6, most=6, farthest=0.2, slowest=0.1, busiest=3, least=2),
+    some_candidates(6, most=6, farthest=0.2, slowest=0.1, busiest=3, least=2, placed=True),
     st.integers(0, 4),
     st.integers(1, 6),
     st.integers(0, 99),
