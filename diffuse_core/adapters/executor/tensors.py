@@ -23,8 +23,7 @@ def view_stored(raw: RawTensor) -> torch.Tensor:
 
 def from_wire(tensor: Tensor) -> torch.Tensor:
     """A tensor of its own, aligned memory with the numbers of a checked `tensor`."""
-    view = over(tensor.data, DTYPES[tensor.dtype]).view(tensor.shape)
-    return torch.empty_like(view).copy_(view)
+    return over(tensor.data, DTYPES[tensor.dtype]).view(tensor.shape).clone()
 
 
 def to_wire(tensor: torch.Tensor, dtype: TensorType) -> Tensor:

@@ -217,3 +217,31 @@ def test_read_only_bytes_from_the_network_are_taken(last: StageExecutor) -> None
     one = run_one(last, step(Slice(3, 6), hidden=hidden(data=data), chooser=GREEDY))
     assert isinstance(one.token, int)
     assert one.seconds >= 0
+
+
+def test_a_step_at_an_earlier_position_takes_back_what_came_after(first: StageExecutor) -> None:
+    part = Slice(0, 3)
+    wanted = [run_one(first, step(part, position=2, tokens=(at,))).hidden for at in (5, 6)]
+    again = run_one(first, step(part, position=2, tokens=(5,), alone=True)).hidden
+    assert bytes(again.data) == bytes(wanted[0].data) != bytes(wanted[1].data)
+
+
+def test_a_step_before_what_a_window_let_go_is_refused(
+    make_model: Callable, load: Callable, chain: type
+) -> None:
+    executors = load(make_model("mistral", sliding_window=8)[0], (0, 3, 6))
+    generation = chain(executors)
+    generation.step(range(90))
+    early = step(Slice(0, 3), session=generation.session, position=10, tokens=(1,))
+    with pytest.raises(Refused, match="sliding attention window"):
+        run_one(executors[0], early)
+    assert generation.step([1, 2]).drawn
+
+
+def test_the_sizes_of_rows_are_told(first: StageExecutor, last: StageExecutor) -> None:
+    given = run_one(first, step(Slice(0, 3), position=2, tokens=(5, 6)))
+    assert len(given.rms) == 2
+    assert given.rms_before == ()
+    taken = run_one(last, step(Slice(3, 6), hidden=given.hidden, chooser=GREEDY))
+    assert taken.rms_before == given.rms
+    assert taken.rms == ()

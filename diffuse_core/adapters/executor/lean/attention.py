@@ -78,34 +78,30 @@ def attend(
     """
     mixed = []
     for seat in seating.seats:
-        table = seat.cache.tables[slot]
-        new = keys_values[seat.first : seat.last]
-        if seat.last - seat.first == 1:
-            table[:, seat.start] = new[0]
-            mixed.append(_one(query[seat.first], table, seat, window))
-        else:
-            table[:, seat.start : seat.end] = new.transpose(0, 1)
-            mixed.append(_many(query[seat.first : seat.last], table, seat, window))
+        own = slice(seat.first, seat.last)
+        seat.cache.rows[slot][seat.start : seat.end].copy_(keys_values[own])
+        attention = _one if seat.last - seat.first == 1 else _many
+        mixed.append(attention(query[own], seat, slot, window))
     used = seating.seats[-1].last
     if used < seating.rows:
         mixed.append(mixed[0].new_zeros(seating.rows - used, mixed[0].shape[1]))
     return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
-def _one(query: torch.Tensor, table: torch.Tensor, seat: Seat, window: int | None) -> torch.Tensor:
+def _one(query: torch.Tensor, seat: Seat, slot: int, window: int | None) -> torch.Tensor:
     """One row: heads that share keys are rows of one product, and nothing needs a mask."""
-    shared = table.shape[0] // 2
+    keys, values = seat.cache.keys[slot], seat.cache.values[slot]
     low = 0 if window is None else max(0, seat.end - window)
-    seen = table[:, low : seat.end].unsqueeze(0)
     mixed = functional.scaled_dot_product_attention(
-        query.view(1, shared, -1, query.shape[-1]), seen[:, :shared], seen[:, shared:]
+        query.view(1, keys.shape[1], -1, query.shape[-1]),
+        keys.narrow(2, low, seat.end - low),
+        values.narrow(2, low, seat.end - low),
     )
     return mixed.reshape(1, -1)
 
 
-def _many(
-    query: torch.Tensor, table: torch.Tensor, seat: Seat, window: int | None
-) -> torch.Tensor:
+def _many(query: torch.Tensor, seat: Seat, slot: int, window: int | None) -> torch.Tensor:
+    table = seat.cache.tables[slot]
     rows, heads, width = query.shape
     shared = table.shape[0] // 2
     group = heads // shared

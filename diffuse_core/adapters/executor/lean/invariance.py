@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 UNPROVEN = 16
 """What is used, and said in the log, where fewer rows are not enough."""
-_ROWS = (2, 3, 5, 8, 17, 33)
+_ROWS = (2, 3, 4, 5, 8, 17, 32, 33)
 
 
 def proven_alone(matrices: Iterable[Matrix], dtype: torch.dtype, device: str = "cpu") -> int:

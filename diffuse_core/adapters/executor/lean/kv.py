@@ -29,6 +29,14 @@ class LeanCache:
         shape = (2 * family.kv_heads, budget, family.head_dim)
         self.tables = [torch.empty(shape, dtype=dtype, device=device) for _ in range(len(part))]
         """A layer's (2 * kv_heads, budget, head_dim), keys first."""
+        # The same memory as a pass of one row looks at it: made once, for each view costs a µs.
+        self.rows = [table.transpose(0, 1) for table in self.tables]
+        """(budget, 2 * kv_heads, head_dim)."""
+        split = [table.unsqueeze(0).split(family.kv_heads, 1) for table in self.tables]
+        self.keys = [keys for keys, _ in split]
+        """(1, kv_heads, budget, head_dim)."""
+        self.values = [values for _, values in split]
+        """(1, kv_heads, budget, head_dim)."""
 
     def crop(self, length: int) -> None:
         """Forget the positions from `length` on.

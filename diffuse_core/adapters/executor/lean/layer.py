@@ -72,8 +72,8 @@ class Layer:
         if own.key_norm is not None:
             self._normalise(heads[:, self._heads : self._turned], own.key_norm)
         if self._rotary:
-            pairs = heads.view(x.shape[0], self._all, -1, 2)[:, : self._turned]
-            torch.view_as_complex(pairs).mul_(turns)
+            pairs = torch.view_as_complex(heads.view(x.shape[0], self._all, -1, 2))
+            pairs.narrow(1, 0, self._turned).mul_(turns)
         query = heads[:, : self._heads].to(x.dtype)
         mixed = attend(query, heads[:, self._heads :], seating, slot, self._window)
         return own.output.onto(mixed, x)

@@ -47,7 +47,7 @@ class Matrix(ABC):
 
     def gate(self, x: torch.Tensor) -> torch.Tensor:
         """SiLU of the product."""
-        return functional.silu(self(x))
+        return functional.silu(self(x), inplace=True)
 
     def times(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         """The product, elementwise times `factor` (n, rows)."""

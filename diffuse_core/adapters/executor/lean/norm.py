@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch.nn import functional
 
 
 class Norm:
@@ -23,7 +22,6 @@ class Norm:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Normalised rows (n, width)."""
-        rows = functional.layer_norm(
-            torch.cat((x, -x), 1), self._both, self._weight, None, self._eps
-        )
-        return rows[:, : self._width].contiguous()
+        both = torch.cat((x, x.neg()), 1)
+        rows = torch.layer_norm(both, self._both, self._weight, None, self._eps)
+        return rows.narrow(1, 0, self._width).contiguous()

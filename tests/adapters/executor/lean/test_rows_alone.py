@@ -9,13 +9,17 @@ import pytest
 import torch
 
 from diffuse_core.adapters.executor.engine import Rows
-from diffuse_core.adapters.executor.lean.engine import ROWS_ALONE
+from diffuse_core.adapters.executor.lean import loader
+from diffuse_core.adapters.executor.lean.engine import ROWS_ALONE, LeanEngine
+from diffuse_core.adapters.executor.lean.invariance import UNPROVEN
+from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.domain.slices import Slice
 from tests.adapters.executor.lean.models import (
     LAYERS,
     PAIRS,
     all_equal,
     alone,
+    family_model,
     lean_engine,
     some_rows,
     tables,
@@ -24,13 +28,12 @@ from tests.adapters.executor.lean.models import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diffuse_core.adapters.executor.lean.engine import LeanEngine
     from diffuse_core.adapters.executor.lean.kv import LeanCache
     from diffuse_core.domain.shapes import Contract
 
 WHOLE = Slice(0, LAYERS)
 PARTS = (WHOLE, Slice(0, 3), Slice(2, 5), Slice(3, LAYERS))
-PROMPT, DECODED = 11, 60
+PROMPT, DECODED, BUDGET = 11, 40, 11 + 40 + ROWS_ALONE
 
 
 def one_by_one(engine: LeanEngine, cache: LeanCache, rows: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -60,7 +63,7 @@ def test_groups_give_each_row_what_it_gives_by_itself(name: str, contract: Contr
         prompt = some_rows(part, PROMPT, contract, 1)
         rows = some_rows(part, DECODED, contract, 2)
         guesses = some_rows(part, ROWS_ALONE, contract, 3)
-        single, grouped = (engine.open(part, 96) for _ in range(2))
+        single, grouped = (engine.open(part, BUDGET) for _ in range(2))
         for cache in (single, grouped):
             alone(engine, cache, prompt)
         wanted = list(one_by_one(engine, single, rows))
@@ -86,28 +89,23 @@ def test_groups_of_several_sessions_and_pieces_of_prompts_go_together(
 ) -> None:
     engine = lean_engine(name, contract)
     counts = {0: 3, 1: 1, 2: ROWS_ALONE, 3: 7, 4: 2}
-    together = {i: engine.open(PARTS[i % 2], 96) for i in counts}
-    apart = {i: engine.open(PARTS[i % 2], 96) for i in counts}
+    piece = 3
+    together, apart = (
+        {i: engine.open(PARTS[i % 2], BUDGET + 9 * i) for i in counts} for _ in range(2)
+    )
     for i in counts:
         for caches in (together, apart):
             alone(engine, caches[i], some_rows(WHOLE, 5 + 9 * i, contract, i))
     rows = {i: some_rows(WHOLE, count, contract, 90 + i) for i, count in counts.items()}
-    # The fourth is a piece of a prompt: its rows are no single ones.
-    batch = [Rows(together[i], rows[i], want_logits=i != 1, alone=i != 3) for i in counts]
-    outcomes = engine.together(batch)
-    for i, outcome in zip(counts, outcomes, strict=True):
-        if i == 3:
+    batch = [Rows(together[i], rows[i], want_logits=True, alone=i != piece) for i in counts]
+    for i, outcome in zip(counts, engine.together(batch), strict=True):
+        if i == piece:
             wanted = alone(engine, apart[i], rows[i])
-            assert outcome is not None
-            assert torch.equal(outcome, wanted)
         else:
             each = list(one_by_one(engine, apart[i], rows[i]))
-            if PARTS[i % 2].end < LAYERS:
-                assert outcome is not None
-                assert torch.equal(outcome, torch.stack(each)), i
-            else:
-                assert outcome is not None
-                assert torch.equal(outcome, each[-1]), i
+            wanted = each[-1] if i % 2 == 0 else torch.stack(each)
+        assert outcome is not None
+        assert torch.equal(outcome, wanted), i
         assert all_equal(tables(together[i]), tables(apart[i])), i
 
 
@@ -116,7 +114,16 @@ def test_groups_of_several_sessions_and_pieces_of_prompts_go_together(
 def test_a_piece_of_a_prompt_differs_so_that_these_tests_can_fail(contract: Contract) -> None:
     engine = lean_engine("llama", contract)
     rows = some_rows(WHOLE, 40, contract, 5)
-    single, piece = (engine.open(WHOLE, 96) for _ in range(2))
+    single, piece = (engine.open(WHOLE, BUDGET) for _ in range(2))
     list(one_by_one(engine, single, rows))
     alone(engine, piece, rows)
     assert not all_equal(tables(single), tables(piece))
+
+
+def test_where_products_are_not_proven_rows_come_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loader, "proven_alone", lambda *_: UNPROVEN)
+    executor = load_slice(family_model("llama")[0], WHOLE, "fp32", lambda _: None)
+    assert isinstance(executor._engine, LeanEngine)
+    assert executor.rows_alone == 1
