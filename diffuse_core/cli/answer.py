@@ -139,7 +139,7 @@ class Answer:
         """What happened on the way, in words."""
         if self.finished is not None:
             return self.finished.events
-        told: tuple[str, ...] = getattr(self.error, "events", ())
+        told = () if self.error is None else self.error.events
         return told or tuple(map(healed_text, self.healed))
 
     def _route_json(self) -> list[dict[str, Any]]:

@@ -145,7 +145,9 @@ def test_nothing_comes_after_a_stop_id() -> None:
     logits[:, 5] = 9.0
     sampler = Sampler(DecodingParams(64, stop_ids=STOPS), 3)
     assert tokens_of(sampler.choose(logits, 3, (5, 5, 5))) == [5]
-    assert tokens_of(Sampler(DecodingParams(64), 3).choose(logits, 3, (5, 5, 5))) == [5] * 4
+    endless = Sampler(DecodingParams(64), 3)
+    assert tokens_of(endless.choose(logits, 3, (5, 5, 5))) == [5] * 4
+    assert tokens_of(endless.choose(logits[:2], 7, (5, 5, 5))) == [5] * 2
 
 
 def test_where_every_token_is_barred_none_is_drawn() -> None:

@@ -162,6 +162,16 @@ def test_draws_along_one_answer_follow_the_distribution(seed: int) -> None:
     assert not differs(pairs, both)
 
 
+def test_min_p_keeps_what_is_just_as_likely() -> None:
+    logits = np.array([1, 3, 2.999, 3], dtype=np.float32)
+    for temperature in (1e-310, 0.5, 100.0):
+        drawn = {
+            sampling.sample(logits, SamplingParams(temperature=temperature, min_p=1.0, seed=s), 1)
+            for s in range(60)
+        }
+        assert drawn == {1, 3}
+
+
 def test_the_test_of_draws_can_fail() -> None:
     rng = np.random.default_rng(1)
     even = dict.fromkeys(range(10), 0.1)
