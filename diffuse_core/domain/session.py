@@ -78,6 +78,7 @@ class StageSession:
 
     def _follow(self, epoch: int, route: Sequence[Hop], index: int) -> None:
         self.epoch = epoch
+        self.index = index
         self.is_first = index == 0
         self.is_last = index == len(route) - 1
         self.before = None if self.is_first else route[index - 1]

@@ -29,6 +29,7 @@ from diffuse_core.domain.messages import (
 from diffuse_core.domain.token_line import Tokens
 from diffuse_core.errors import DiffuseError, RefusalReason, Refused
 from diffuse_core.services.meter import Meter
+from diffuse_core.services.pass_clock import PassClock
 from diffuse_core.services.scheduler import Scheduler
 from diffuse_core.services.stage_outlet import NeighbourLost
 from diffuse_core.services.stage_run import RunFailed, StageRun
@@ -54,6 +55,10 @@ SWEEP_S = 1.0
 
 def _nothing() -> None:
     """Nobody waits for the last Session to end."""
+
+
+def _unknown(_node: NodeId) -> float:
+    return 0.0
 
 
 class StageService:
@@ -83,6 +88,8 @@ class StageService:
         self._leaving = False
         self.on_empty: Callable[[], object] = _nothing
         """Called when the last Session is gone."""
+        self.round_trip: Callable[[NodeId], float] = _unknown
+        """Seconds to a node and back, 0.0 where unknown; for Sessions that are timed."""
         links.handle(OpenSession, self._on_open)
         links.handle(Reroute, self._on_reroute)
         links.handle(Resume, self._on_resume)
@@ -133,10 +140,7 @@ class StageService:
             self._forget(old)
         try:
             need = admit(message, self._terms(message.session))
-            alone = self._executor.rows_alone
-            run = StageRun(
-                self._own, self._model, message, link, self._scheduler, self._clock, need, alone
-            )
+            run = self._run(message, link, need)
         except Refused as error:
             await link.send(SessionRefused(message.session, error.reason, str(error)[:512]))
             return
@@ -146,6 +150,20 @@ class StageService:
         if not self._start(run):
             self._forget(run)
             await link.send(SessionRefused(message.session, "busy", "too many sessions"))
+
+    def _run(self, message: OpenSession, client: Link, need: int) -> StageRun:
+        times = PassClock(self._clock, self.round_trip) if message.timed else None
+        return StageRun(
+            self._own,
+            self._model,
+            message,
+            client,
+            self._scheduler,
+            self._clock,
+            need,
+            self._executor.rows_alone,
+            times,
+        )
 
     def _terms(self, session: bytes) -> StageTerms:
         if session in self._runs:
@@ -224,10 +242,11 @@ class StageService:
             of_tail = False
         try:
             if of_tail:
-                run.intake.ring(Tokens(message.position, message.tokens))
+                run.outlet.source = link
+                run.intake.ring(Tokens(message.position, message.tokens), message.marks)
             elif of_client:
                 run.hear()
-                run.intake.feed(message)
+                run.intake.feed(Tokens(message.position, message.tokens))
         except Refused as error:
             if of_client:
                 await self._fail(run, self._own, "invalid", str(error))
@@ -297,7 +316,8 @@ class StageService:
         for run in list(self._runs.values()):
             if run.client is link:
                 run.gone = self._clock.monotonic()
-            if link in (run.outlet.next, run.outlet.source):
+            only = link.remote == run.backward and self._links.find(link.remote) is None
+            if only or link in (run.outlet.next, run.outlet.source):
                 text = f"the link to stage {short_text(link.remote)} ended"
                 self._tasks.spawn(self._pause(run, link.remote, "lost", text), "lost")
 

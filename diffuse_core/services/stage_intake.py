@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.guesser import Guesser
 from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
 from diffuse_core.domain.token_line import TokenLine, Tokens
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageStep, Tensor
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.messages import ForwardHidden, ForwardTokens
+    from diffuse_core.domain.messages import ForwardHidden
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.session import Group, StageSession
     from diffuse_core.model_ports import TokenChooser
+    from diffuse_core.ports import Clock
+    from diffuse_core.services.pass_clock import PassClock
     from diffuse_core.services.scheduler import Lane, Scheduler
 
 
@@ -27,6 +30,8 @@ class Intake:
         chooser: TokenChooser,
         scheduler: Scheduler,
         lane: Lane,
+        clock: Clock,
+        times: PassClock | None,
     ) -> None:
         self._contract = model.contract
         self._hidden = model.shape.hidden
@@ -35,28 +40,41 @@ class Intake:
         self._chooser = chooser
         self._scheduler = scheduler
         self._lane = lane
+        self._clock = clock
+        self._times = times
         self.line = TokenLine()
+        self.guesser = Guesser()
 
-    def feed(self, message: ForwardTokens) -> None:
+    def feed(self, tokens: Tokens) -> None:
         """Have tokens of the Client run: a prompt, or what was drawn before a Stage was lost.
 
         Raises:
             Refused: they are not the next ones, or too many.
         """
-        self._take_tokens(self.line.feed(Tokens(message.position, message.tokens)))
+        run = self.line.feed(tokens)
+        self.guesser.fed(run, self._state.prompt)
+        self._take_tokens(run, (), b"")
         early = self.line.early()
         if early is not None:
             self.ring(early)
 
-    def ring(self, tokens: Tokens) -> None:
+    def ring(self, tokens: Tokens, marks: bytes = b"") -> None:
         """Have tokens run that the last Stage drew; those that have rows already are ignored.
 
         Raises:
             Refused: they cannot be.
         """
-        new, _ = self.line.ring(tokens)
-        if new is not None:
-            self._take_tokens(new)
+        guessed = len(self.line.guesses)
+        new, right = self.line.ring(tokens)
+        if new is None:
+            return
+        most = min(self._state.alone - 1, self._state.budget - new.end)
+        drafts = self.guesser.after(tokens, guessed, right, most, self._clock.monotonic())
+        self.line.guess(drafts)
+        if drafts and len(new.tokens) > 1:
+            self._take_tokens(Tokens(new.position, new.tokens[:-1]), (), b"")
+            new = Tokens(new.end - 1, new.tokens[-1:])
+        self._take_tokens(new, drafts, marks)
 
     def take_hidden(self, message: ForwardHidden, body: memoryview) -> None:
         """Have hidden states run.
@@ -69,6 +87,7 @@ class Intake:
                 f"hidden states of {(message.rows, self._hidden)} in {len(body)} bytes do not fit"
             )
         groups = self._state.take_rows(message.position, message.rows, message.drafts)
+        self._note_arrival(len(groups), message.marks)
         for group in groups:
             at = (group.position - message.position) * self._row_bytes
             data = body[at : at + group.rows * self._row_bytes]
@@ -79,13 +98,22 @@ class Intake:
         """Forget rows that had no pass, and guessed ones; how many rows are held."""
         held = self._state.settle()
         self.line.settle(held)
+        self.guesser.settle()
+        if self._times is not None:
+            self._times.settle()
         return held
 
-    def _take_tokens(self, run: Tokens) -> None:
-        groups = self._state.take_rows(run.position, len(run.tokens))
+    def _take_tokens(self, run: Tokens, drafts: tuple[int, ...], marks: bytes) -> None:
+        tokens = run.tokens + drafts
+        groups = self._state.take_rows(run.position, len(tokens), drafts)
+        self._note_arrival(len(groups), marks)
         for group in groups:
             at = group.position - run.position
-            self._submit(group, tokens=run.tokens[at : at + group.rows])
+            self._submit(group, tokens=tokens[at : at + group.rows])
+
+    def _note_arrival(self, groups: int, marks: bytes) -> None:
+        if self._times is not None:
+            self._times.arrived(groups, marks)
 
     def _submit(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from diffuse_core.domain.kept import Kept, Piece
 from diffuse_core.domain.messages import ForwardHidden, ForwardTokens, RowsRun
 from diffuse_core.domain.shapes import ITEM_BYTES
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.session import StageSession
     from diffuse_core.model_ports import StageResult
     from diffuse_core.services.links import Link
+    from diffuse_core.services.pass_clock import PassClock
     from diffuse_core.services.stage_intake import Intake
 
 
@@ -30,10 +33,18 @@ class Outlet:
     anywhere and taken up again.
     """
 
-    def __init__(self, model: ModelRef, state: StageSession, intake: Intake, client: Link) -> None:
+    def __init__(
+        self,
+        model: ModelRef,
+        state: StageSession,
+        intake: Intake,
+        client: Link,
+        times: PassClock | None,
+    ) -> None:
         width = model.shape.hidden * ITEM_BYTES[model.contract]
         self._state = state
         self._intake = intake
+        self._times = times
         self._kept = Kept(state.prompt, width, state.piece)
         self._room = asyncio.Event()
         self._from = 0
@@ -57,6 +68,8 @@ class Outlet:
         """
         state = self._state
         group = state.count_ran()
+        if self._times is not None:
+            self._times.ran(result.seconds)
         if state.is_last:
             state.draws.add(result.drawn)
             return
@@ -114,8 +127,11 @@ class Outlet:
                 await self._room.wait()
                 continue
             state.sent = piece.end
+            # Only what is sent right after its pass has marks: the rest waited for other reasons.
+            fresh = piece.end == self._kept.end
+            marks = self._times.onward() if self._times is not None and fresh else b""
             message = ForwardHidden(
-                state.id, piece.position, piece.rows, piece.drafts, state.epoch
+                state.id, piece.position, piece.rows, piece.drafts, state.epoch, marks
             )
             try:
                 await self.next.send(message, piece.data)
@@ -146,8 +162,9 @@ class Outlet:
         if self.next is None:
             self._intake.ring(Tokens(*run))
             return
+        marks = b"" if self._times is None else self._times.around()
         try:
-            await self.next.send(ForwardTokens(state.id, *run, state.epoch))
+            await self.next.send(ForwardTokens(state.id, *run, state.epoch, marks))
         except ChannelClosed as error:
             raise NeighbourLost(str(error)) from error
 
@@ -155,6 +172,8 @@ class Outlet:
         """Tell it the tokens that it was not told of yet; they stay when its link has ended."""
         draws = self._state.draws
         while (message := draws.to_tell()) is not None:
+            if self._times is not None:
+                message = msgspec.structs.replace(message, marks=self._times.told())
             try:
                 await self.client.send(message)
             except ChannelClosed:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.ports import Clock
     from diffuse_core.services.links import Link, Links
+    from diffuse_core.services.pass_clock import PassClock
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,8 @@ class StageRun:
         scheduler: Scheduler,
         clock: Clock,
         kv_bytes: int,
-        rows_alone: int = 1,
+        rows_alone: int,
+        times: PassClock | None,
     ) -> None:
         width = model.shape.hidden * ITEM_BYTES[model.contract]
         piece = max(1, min(PREFILL_ROWS, MAX_BODY_BYTES // width))
@@ -75,8 +77,9 @@ class StageRun:
         self.kv_bytes = kv_bytes
         self.lane = Lane(state.id)
         sampler = Sampler(message.decoding, message.prompt, message.past, message.seen)
-        self.intake = Intake(model, state, sampler, scheduler, self.lane)
-        self.outlet = Outlet(model, state, self.intake, client)
+        self._times = times
+        self.intake = Intake(model, state, sampler, scheduler, self.lane, clock, times)
+        self.outlet = Outlet(model, state, self.intake, client, times)
         self.outlet.flowing = message.epoch == 0
         self.drafts = min(MAX_DRAFTS, rows_alone - 1)
         """Guessed rows that can be run in one pass."""
@@ -161,6 +164,12 @@ class StageRun:
         """The next node of the ring."""
         return (self.state.ring if self.state.after is None else self.state.after).node
 
+    @property
+    def backward(self) -> NodeId:
+        """The node before this one in the ring."""
+        before = self.state.tail if self.state.before is None else self.state.before
+        return NodeId(before.node)
+
     # --- its place in the Route ---------------------------------------------------------
 
     async def _begin(self, links: Links) -> None:
@@ -197,6 +206,8 @@ class StageRun:
         return held
 
     async def _reach(self, links: Links) -> None:
+        if self._times is not None:
+            self._times.follow(self.state.index, self.backward)
         target = self.state.ring if self.state.after is None else self.state.after
         self.outlet.next = None
         if self.state.is_first and self.state.is_last:
@@ -215,9 +226,11 @@ class StageRun:
 
     def resume(self, message: Resume) -> bool:
         """Send on what is there from a row on; whether `serve` is to be called again for it."""
-        if message.epoch != self.state.epoch or self._reroute is not None or self._opening:
+        if message.epoch != self.state.epoch or self._reroute is not None:
             return False
-        if self.outlet.flowing or self._accused:
+        if self.state.is_first:
+            self.intake.guesser.allow(min(message.drafts, self.drafts), self.intake.line.known)
+        if self.outlet.flowing or self._accused or self._opening:
             return False
         self.outlet.resume(message.position)
         return True
@@ -286,5 +299,4 @@ class StageRun:
 
     def is_beside(self, link: Link) -> bool:
         """Whether the Stage before this one in the ring may be at the other end."""
-        before = self.state.tail if self.state.before is None else self.state.before
-        return link.remote == before.node
+        return link.remote == self.backward
