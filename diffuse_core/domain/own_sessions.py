@@ -25,7 +25,7 @@ class OwnSessions:
     """The Sessions of one Client: which Hosts each runs on, and since when."""
 
     def __init__(self) -> None:
-        self._held: dict[Hashable, tuple[frozenset[NodeId], float]] = {}
+        self._held: dict[Hashable, dict[NodeId, float]] = {}
         self._seen: dict[NodeId, tuple[int, float]] = {}
 
     def hold(self, key: Hashable, nodes: Iterable[NodeId], now: float) -> None:
@@ -33,11 +33,16 @@ class OwnSessions:
 
         Nodes that it ran on before count from when they were chosen.
         """
-        self._held[key] = (frozenset(nodes), now)
+        before = self._held.get(key, {})
+        self._held[key] = {node: before.get(node, now) for node in nodes}
 
     def drop(self, key: Hashable) -> None:
         """The Session ended; idempotent."""
         self._held.pop(key, None)
+
+    def count(self, node: NodeId) -> int:
+        """How many Sessions of ours run on `node`."""
+        return sum(node in since for since in self._held.values())
 
     def estimate(self, node: NodeId, record: Record, now: float) -> int:
         """How many Sessions `node` runs: those its record tells of, and ours placed since."""
@@ -47,6 +52,6 @@ class OwnSessions:
             self._seen.pop(node, None)
             self._seen[node] = (record.sequence, now)
             forget_oldest(self._seen, MAX_SEEN)
-        ours = [since for nodes, since in self._held.values() if node in nodes]
+        ours = [since[node] for since in self._held.values() if node in since]
         later = sum(since >= seen_at - LAG_S for since in ours)
         return max(record.load.sessions + later, len(ours))

@@ -17,10 +17,8 @@ from diffuse_core.domain.slices import Slice
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from diffuse_core.domain.candidates import Candidate
+    from diffuse_core.domain.candidates import Candidate, Toll
     from diffuse_core.domain.identity import NodeId
-
-    Stretch = Mapping[NodeId, float]
 
 
 class _Leg(NamedTuple):
@@ -53,7 +51,7 @@ class PathSearch:
         hosts: those to choose from.
         first: the first layer.
         last: the layer after the last one.
-        stretch: by how much each Host's costs are stretched.
+        costs: what each of them costs.
         asker: whose round trips the hosts' `rtt_s` are.
     """
 
@@ -62,15 +60,16 @@ class PathSearch:
         hosts: Sequence[Candidate],
         first: int,
         last: int,
-        stretch: Stretch,
+        costs: Mapping[NodeId, Toll],
         asker: NodeId | None,
     ) -> None:
         self.hosts = hosts
         self._first, self._last = first, last
         self._asker = asker
-        self._stretch = [stretch[one.node] for one in hosts]
-        self._enter = [one.queue_s() for one in hosts]
-        self._layer = [one.layer_s() * by for one, by in zip(hosts, self._stretch, strict=True)]
+        mine = [costs[one.node] for one in hosts]
+        self._stretch = [toll.stretch for toll in mine]
+        self._enter = [toll.queue_s for toll in mine]
+        self._layer = [toll.layer_s for toll in mine]
         self._starts = [max(first, one.slice.start) for one in hosts]
         self._ends = [min(last, one.slice.end) for one in hosts]
         edges = {*self._starts, *self._ends} - {first, last}
@@ -138,7 +137,8 @@ class PathSearch:
         ]
         found: list[tuple[int, float, _Leg]] = []
         for host, sources in turns:
-            best, cause = costs[host] - self._enter[host], None
+            best = costs[host] - self._enter[host]
+            cause: _Leg | None = None
             for one, hop in sources:
                 if costs[one] + hop < best:
                     leg = legs[one]

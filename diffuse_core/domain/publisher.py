@@ -37,6 +37,10 @@ REASSERT_BURST = 3
 REASSERTS_PER_S = 0.25
 """How often what others say of us is answered; a suspicion lasts longer than the pause."""
 LOAD_INTERVAL_S = 2.0
+SESSIONS_INTERVAL_S = 0.5
+"""Routes are chosen by how many Sessions a Host runs: in a small network that is soon told."""
+KEPT_FOR_NEWS = 3.0
+"""Of PUBLISH_BURST, what load leaves to that which cannot wait."""
 LOADS_PER_S = 10.0
 """Load reports of all nodes together that a network has to carry."""
 LOAD_CHANGE = 0.2
@@ -45,7 +49,7 @@ MOVES_PER_S = 3.0
 """Records of all nodes together that tell of nothing but a new place on the network."""
 
 
-_Urgency = Literal["none", "later", "now"]
+_Urgency = Literal["none", "later", "soon", "now"]
 
 
 class Publisher:
@@ -137,8 +141,10 @@ class Publisher:
         when = math.inf
         if self._urgency == "now":
             when = now
-        elif self._urgency == "later":
-            when = self._load_at + max(LOAD_INTERVAL_S, members / LOADS_PER_S)
+        elif self._urgency != "none":
+            pause = SESSIONS_INTERVAL_S if self._urgency == "soon" else LOAD_INTERVAL_S
+            when = self._load_at + max(pause, members / LOADS_PER_S)
+            when = max(when, self._publishes.ready_at(KEPT_FOR_NEWS, now))
         elif moved(self._standing.coordinate, self._coordinate()):
             when = self._published_at + max(MOVE_INTERVAL_S, members / MOVES_PER_S)
         if self._again:
@@ -178,11 +184,13 @@ def _urgency(standing: Record | None, draft: Record) -> _Urgency:
     )
     if same != standing:
         return "now"
+    if draft.load.sessions != standing.load.sessions:
+        return "soon"
     return "later" if _matters(standing.load, draft.load) else "none"
 
 
 def _matters(old: Load, new: Load) -> bool:
-    """Whether the difference is worth a record: sessions, or a figure by a fifth."""
+    """Whether the difference is worth a record: some figure changed by a fifth."""
     figures = (
         (old.kv_used, new.kv_used),
         (old.kv_budget, new.kv_budget),
@@ -190,6 +198,4 @@ def _matters(old: Load, new: Load) -> bool:
         (old.step_ms, new.step_ms),
         (old.wait_ms, new.wait_ms),
     )
-    return old.sessions != new.sessions or any(
-        abs(after - before) > LOAD_CHANGE * max(before, after) for before, after in figures
-    )
+    return any(abs(after - before) > LOAD_CHANGE * max(before, after) for before, after in figures)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.candidates import Candidate, candidate_of
+from diffuse_core.domain.candidates import Candidate, candidate_of, tolls
 from diffuse_core.domain.coverage import missing_text
 from diffuse_core.domain.messages import MAX_STAGES
 from diffuse_core.domain.path_search import Path, PathSearch
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "candidate_of", "choose_route", "refill_route"]
 
-SPREAD = 0.1
-"""Costs are stretched by up to this share, by chance, so that near-equal Hosts share the work."""
 MAX_FIRSTS = 6
 """So many Hosts of a shortlist are tried as the first of the ring, the best ones."""
 
@@ -65,13 +63,13 @@ def choose_route(
     """
     end = total if last is None else last
     usable = _usable(total, candidates, {*avoid, before, after}, first, end)
-    stretch = {one.node: 1 + SPREAD * rng.random() for one in usable}
+    costs = tolls(usable, rng)
     known = {one.node: one for one in candidates if one.node in (before, after)}
     ends = tuple(None if node is None else known.get(node) for node in (before, after))
     near = [one for one in ends if one is not None]
     best: Path | None = None
-    for hosts in shortlists(usable, first, end, near, asker, rng):
-        search = PathSearch(hosts, first, end, stretch, asker)
+    for hosts in shortlists(usable, first, end, costs, near, asker, rng):
+        search = PathSearch(hosts, first, end, costs, asker)
         whole = before is None and after is None and (first, end) == (0, total)
         for path in _rings(search) if whole else _ways(search, *ends):
             if best is None or path.cost < best.cost:

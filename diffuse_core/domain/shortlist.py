@@ -14,9 +14,9 @@ from diffuse_core.domain.candidates import hop_s
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from diffuse_core.domain.candidates import Candidate
+    from diffuse_core.domain.candidates import Candidate, Toll
     from diffuse_core.domain.identity import NodeId
 
 FEW = 24
@@ -29,6 +29,7 @@ def shortlists(
     hosts: Sequence[Candidate],
     first: int,
     last: int,
+    costs: Mapping[NodeId, Toll],
     near: Sequence[Candidate],
     asker: NodeId | None,
     rng: random.Random,
@@ -39,6 +40,7 @@ def shortlists(
         hosts: all of them, in an order that does not depend on chance.
         first: the first layer.
         last: the layer after the last one.
+        costs: what each of them costs.
         near: those that the Route is to be near to; when there are none, places are drawn.
         asker: whose round trips the hosts' `rtt_s` are.
         rng: draws the places.
@@ -46,7 +48,10 @@ def shortlists(
     if len(hosts) <= FEW:
         yield list(hosts)
         return
-    own = [(one.queue_s(), one.layer_s(), _length(one, first, last)) for one in hosts]
+    own = [
+        (costs[one.node].queue_s, costs[one.node].layer_s, _length(one, first, last))
+        for one in hosts
+    ]
     for place in near or _places(hosts, own, rng):
         scores = [
             (hop_s(place, one, asker) + queue) / length + layer

@@ -41,6 +41,8 @@ DRAIN_S = 30.0
 STOP_S = 6.0
 """How long they may when its process is to stop: who started it may not wait for long."""
 CLOSING_S = 2.0
+LOAD_S = 0.5
+"""How often it is looked how busy this Host is."""
 
 
 class Serving(Protocol):
@@ -138,7 +140,7 @@ class Placement:
                 if now >= report_at:
                     report_at = now + self._look_s
                     serving.report()
-                await self._pause(min(report_at, self._placing.next_deadline()))
+                await self._pause(min(report_at, self._placing.next_deadline()), serving)
         finally:
             self._ended.set()
 
@@ -162,13 +164,20 @@ class Placement:
             except TimeoutError:
                 log.warning("sessions did not end in time")
 
-    async def _pause(self, until: float) -> None:
+    async def _pause(self, until: float, serving: Serving) -> None:
+        """Wait, and tell meanwhile how busy this Host is: that is looked at more often."""
         wait = max(0.0, until - self._node.clock.monotonic())
-        try:
-            async with asyncio.timeout(wait):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        while True:
+            try:
+                async with asyncio.timeout(min(wait, LOAD_S)):
+                    await self._wake.wait()
+            except TimeoutError:
+                wait = until - self._node.clock.monotonic()
+                if wait <= 0:
+                    return
+                serving.report()
+            else:
+                return
 
     async def _do(self, step: Step, serving: Serving) -> None:
         match step:

@@ -39,6 +39,7 @@ def some_candidates(
     """Lists of up to `most` candidates of a model of `total` layers; times in seconds.
 
     If they are `placed`, no detour is shorter than the way itself; unknown places may make it so.
+    Then all sessions are the client's own, too, so that there is no doubt of their number.
     """
     far = st.floats(-farthest / 2, farthest / 2)
     places = st.builds(place, far, far)
@@ -62,6 +63,7 @@ def some_candidates(
                 rtt_s=rtt,
                 step_s=step,
                 sessions=sessions,
+                own=sessions if placed else 0,
                 coordinate=coordinate,
             )
             for number, (start, length, rtt, step, sessions, coordinate) in enumerate(rows)

@@ -20,6 +20,7 @@ def test_what_was_placed_after_the_record_came_is_added() -> None:
     own.hold("first", [A, B], 1.0)
     own.hold("second", [A], 1.5)
     assert own.estimate(A, _said(1, 2), 2.0) == 4
+    assert (own.count(A), own.count(B), own.count(node(3))) == (2, 1, 0)
     assert own.estimate(A, _said(2, 4), 3.0) == 4, "the new record tells of them"
 
 
@@ -44,6 +45,10 @@ def test_another_route_replaces_the_first_and_the_end_takes_it_away() -> None:
     own.hold("one", [B], 1.0)
     assert own.estimate(A, _said(1, 0), 2.0) == 0
     assert own.estimate(B, record(2), 2.0) == 1
+    own.hold("one", [B, A], 4.0)
+    assert own.estimate(B, record(2), 5.0) == 1
+    assert own.estimate(B, record(2, 2), 5.0) == 1, "on B it was all the time"
+    assert own.estimate(A, _said(2, 1), 4.1) == 2
     own.drop("one")
     own.drop("one")
     assert own.estimate(B, record(2), 3.0) == 0

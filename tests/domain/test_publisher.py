@@ -10,10 +10,12 @@ from domain_samples import holding, identity, node, record
 
 from diffuse_core.domain.coordinates import SETTLED, Position
 from diffuse_core.domain.publisher import (
+    KEPT_FOR_NEWS,
     LOAD_INTERVAL_S,
     LOADS_PER_S,
     MOVE_INTERVAL_S,
     MOVES_PER_S,
+    SESSIONS_INTERVAL_S,
     Publisher,
 )
 from diffuse_core.domain.records import Load, Record, first_sequence, open_record
@@ -95,12 +97,14 @@ def test_load_alone_takes_its_turn_which_comes_later_in_larger_networks() -> Non
     publisher = _published()
     assert _say(publisher, 1.0, load=Load(sessions=1)) is not None, "the first at once"
     assert _say(publisher, 1.1, load=Load(sessions=2)) is None
-    assert publisher.due_at(5, 1.1) == 1.0 + LOAD_INTERVAL_S
+    assert publisher.due_at(5, 1.1) == 1.0 + SESSIONS_INTERVAL_S
     assert publisher.due_at(1000, 1.1) == 1.0 + 1000 / LOADS_PER_S
-    assert _turn(publisher, 2.9) is None
-    said = _turn(publisher, 3.0)
+    assert _turn(publisher, 1.4) is None
+    said = _turn(publisher, 1.5)
     assert said is not None
     assert said.load.sessions == 2
+    assert _say(publisher, 2.0, load=Load(sessions=2, step_ms=9.0)) is None
+    assert publisher.due_at(5, 2.0) == 1.5 + LOAD_INTERVAL_S, "that is less urgent"
     assert _say(publisher, 3.1, load=Load(sessions=3), capacity=7) is not None
     assert _say(publisher, 3.2, load=Load(sessions=2)) is not None, "the capacity changed"
 
@@ -212,3 +216,13 @@ def test_the_wait_for_a_turn_is_load() -> None:
     publisher = _published(load=Load(wait_ms=10.0))
     assert _say(publisher, 100.0, load=Load(wait_ms=11.0)) is None
     assert _say(publisher, 100.0, load=Load(wait_ms=15.0)) is not None
+
+
+def test_load_leaves_room_for_news() -> None:
+    publisher = _published()
+    said = [
+        _say(publisher, step / 10, load=Load(sessions=step)) is not None for step in range(1, 101)
+    ]
+    assert 8 < sum(said) < 14
+    for more in range(int(KEPT_FOR_NEWS) - 1):
+        assert _say(publisher, 10.1, capacity=more + 1) is not None

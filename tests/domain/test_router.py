@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from routing_samples import all_routes, cost, place, some_candidates
 
-from diffuse_core.domain.candidates import Candidate
+from diffuse_core.domain.candidates import SPREAD, UNSURE, Candidate, tolls
 from diffuse_core.domain.messages import MAX_STAGES
-from diffuse_core.domain.router import SPREAD, choose_route
+from diffuse_core.domain.router import choose_route
 from diffuse_core.domain.slices import Slice, gaps
 from diffuse_core.errors import ModelIncomplete
 
@@ -168,3 +168,14 @@ def test_a_route_longer_than_the_wire_allows_is_refused() -> None:
     known = [_candidate(layer, layer, layer + 1) for layer in range(total)]
     with pytest.raises(ModelIncomplete, match=f"{total} hosts in a row"):
         choose_route(total, known, set(), _rng())
+
+
+def test_others_sessions_are_taken_with_a_grain_of_salt_and_own_ones_as_they_are() -> None:
+    others = _candidate(1, 0, TOTAL, step_s=0.01, sessions=4)
+    half = _candidate(2, 0, TOTAL, step_s=0.01, sessions=4, own=2)
+    ours = _candidate(3, 0, TOTAL, step_s=0.01, sessions=4, own=9)
+    found = [tolls([others, half, ours], _rng(seed)) for seed in range(200)]
+    for one, doubt in ((others, UNSURE), (half, UNSURE / 2), (ours, 0.0)):
+        waits = [cost[one.node].queue_s / 0.04 for cost in found]
+        assert min(waits) == pytest.approx(1 - doubt, abs=0.02)
+        assert max(waits) == pytest.approx(1 + doubt, abs=0.02)

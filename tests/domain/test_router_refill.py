@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from routing_samples import all_routes, cost, place, some_candidates
 
-from diffuse_core.domain.candidates import Candidate, hop_s
-from diffuse_core.domain.router import SPREAD, choose_route, refill_route
+from diffuse_core.domain.candidates import SPREAD, Candidate, hop_s
+from diffuse_core.domain.router import choose_route, refill_route
 from diffuse_core.domain.slices import Slice, gaps
 from diffuse_core.errors import ModelIncomplete
 

@@ -9,8 +9,8 @@ import msgspec
 from domain_samples import MODEL, holding, member
 from routing_samples import cost, place
 
-from diffuse_core.domain import router, shortlist
-from diffuse_core.domain.candidates import Candidate, candidate_of
+from diffuse_core.domain import candidates, router, shortlist
+from diffuse_core.domain.candidates import Candidate, Toll, candidate_of, tolls
 from diffuse_core.domain.coordinates import Coordinate
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.records import Load
@@ -45,14 +45,18 @@ def _crowd(count: int, seed: int = 1) -> list[Candidate]:
     return found
 
 
+def _costs(hosts: list[Candidate]) -> dict[NodeId, Toll]:
+    return tolls(hosts, random.Random(1))
+
+
 def test_few_hosts_are_all_looked_at() -> None:
     hosts = _crowd(FEW)
-    assert list(shortlists(hosts, 0, TOTAL, (), None, random.Random(1))) == [hosts]
+    assert list(shortlists(hosts, 0, TOTAL, _costs(hosts), (), None, random.Random(1))) == [hosts]
 
 
 def test_of_many_a_few_lists_hold_all_layers() -> None:
     hosts = _crowd(1000)
-    lists = list(shortlists(hosts, 0, TOTAL, (), None, random.Random(1)))
+    lists = list(shortlists(hosts, 0, TOTAL, _costs(hosts), (), None, random.Random(1)))
     assert len(lists) == PLACES
     for some in lists:
         assert not gaps(TOTAL, [one.slice for one in some])
@@ -70,7 +74,7 @@ def test_the_rare_layer_is_never_left_out() -> None:
             coordinate=place(3.0),
         ),
     ]
-    for some in shortlists(hosts, 0, TOTAL, (), None, random.Random(1)):
+    for some in shortlists(hosts, 0, TOTAL, _costs(hosts), (), None, random.Random(1)):
         assert hosts[-1] in some
 
 
@@ -83,7 +87,7 @@ def test_lists_for_a_gap_are_near_to_its_ends() -> None:
         )
         for number in range(60)
     ]
-    (some,) = shortlists(hosts, 0, 8, [hosts[30]], None, random.Random(1))
+    (some,) = shortlists(hosts, 0, 8, _costs(hosts), [hosts[30]], None, random.Random(1))
     assert {abs(hosts.index(one) - 30) for one in some} <= {0, 1, 2}
 
 
@@ -92,7 +96,8 @@ def test_the_route_is_hardly_dearer_than_if_all_were_looked_at(
 ) -> None:
     hosts = _crowd(100, seed=3)
     known = {one.node: one for one in hosts}
-    monkeypatch.setattr(router, "SPREAD", 0.0)
+    monkeypatch.setattr(candidates, "SPREAD", 0.0)
+    monkeypatch.setattr(candidates, "UNSURE", 0.0)
     found = cost(router.choose_route(TOTAL, hosts, set(), random.Random(1)), known, TOTAL)
     for module in (router, shortlist):
         monkeypatch.setattr(module, "FEW", len(hosts))
@@ -106,7 +111,8 @@ def test_a_member_becomes_a_candidate() -> None:
     one = msgspec.structs.replace(
         one, record=msgspec.structs.replace(one.record, load=load, coordinate=place(0.01))
     )
-    found = candidate_of(one, 2)
+    found = candidate_of(one, 2, own=1)
+    assert found.own == 1
     assert (found.slice, found.sessions, found.rtt_s) == (Slice(0, 8), 2, 0.03)
     assert (found.step_s, found.wait_s, found.coordinate) == (0.012, 0.003, place(0.01))
     measured = msgspec.structs.replace(one, rtt_s=0.5)
