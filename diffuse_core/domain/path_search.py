@@ -118,8 +118,8 @@ class PathSearch:
             values[host] = cost + self._enter[host] - self._layer[host] * self._first
             legs[host] = _Leg(host, self._first, None, 1 << host)
         for layer, turns in self._turns:
-            for host, value, leg in self._arrivals(layer, turns, values, legs):
-                values[host], legs[host] = value, leg
+            for host, value, made in self._arrivals(layer, turns, values, legs):
+                values[host], legs[host] = value, made
         best, last = math.inf, None
         for host, leg in enumerate(legs):
             if leg is not None and self._ends[host] == self._last:
