@@ -182,7 +182,14 @@ class StageSession:
     def known(self) -> tuple[int, int, int]:
         """Rows received, run and sent on, without those that are guessed."""
         right = max(self._right, self._drawn_right())
-        return min(self.received, right), min(self.ran, right), min(self.sent, right)
+        ran = self._ran_known()
+        return min(self.received, right), ran, min(self.sent, ran)
+
+    def _ran_known(self) -> int:
+        if self.pending:
+            # What arrived after guesses tells how many of them were right.
+            return min(self.ran, self.pending[0].position)
+        return min(self.ran, max(self._ran_right, self._drawn_right()))
 
     def _drawn_right(self) -> int:
         """Up to which row the draws of the last Stage tell that guesses were right."""
@@ -193,11 +200,7 @@ class StageSession:
 
         Only when no pass is under way.
         """
-        if self.pending:
-            # What arrived after guesses tells how many of them were right.
-            held = min(self.ran, self.pending[0].position)
-        else:
-            held = min(self.ran, max(self._ran_right, self._drawn_right()))
+        held = self._ran_known()
         self.pending.clear()
         self.received = self.ran = self._right = self._ran_right = held
         self.sent = min(self.sent, held)

@@ -2,85 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from diffuse_core.domain.decoding import DecodingParams
-from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.messages import Hop, OpenSession
-from diffuse_core.domain.records import ModelRef
-from diffuse_core.domain.session import (
-    MAX_SESSIONS,
-    PREFILL_ROWS,
-    WINDOW_ROWS,
-    StageSession,
-    StageTerms,
-    admit,
-)
-from diffuse_core.domain.shapes import ModelShape
+from diffuse_core.domain.messages import Hop, Reroute
+from diffuse_core.domain.session import PREFILL_ROWS, WINDOW_ROWS, Group, StageSession
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
-
-A, B = NodeId(b"a" * 32), NodeId(b"b" * 32)
-SHAPE = ModelShape(
-    layers=6, hidden=8, vocab=32, context=64, layer_bytes=100, embedding_bytes=50, head_bytes=50,
-    kv_bytes=10,
-)  # fmt: skip
-MODEL = ModelRef(id="m", fingerprint="0" * 64, contract="fp32", shape=SHAPE, bundle="1" * 64)
-ROUTE = (Hop(A, ("127.0.0.1:1",), Slice(0, 4)), Hop(B, ("127.0.0.1:2",), Slice(4, 6)))
-
-
-def opening(**changes: Any) -> OpenSession:
-    plain = OpenSession(
-        session=b"s" * 16,
-        model="m",
-        fingerprint=MODEL.fingerprint,
-        route=ROUTE,
-        index=0,
-        budget=20,
-        prompt=5,
-        decoding=DecodingParams(max_tokens=10, stop_ids=(2,)),
-        credits=2,
-    )
-    return msgspec.structs.replace(plain, **changes)
-
-
-def terms(**changes: Any) -> StageTerms:
-    values = {
-        "own": A, "model": MODEL, "held": Slice(0, 4), "kv_used": 0, "kv_budget": 800,
-        "sessions": 0,
-    }  # fmt: skip
-    return StageTerms(**{**values, **changes})
-
-
-def test_a_session_that_fits_is_admitted_with_its_kv() -> None:
-    assert admit(opening(), terms()) == 4 * 20 * 10
-
-
-@pytest.mark.parametrize(
-    ("change", "offer", "reason"),
-    [
-        ({"route": ROUTE[1:]}, {}, "invalid"),
-        ({"route": ROUTE[:1]}, {}, "invalid"),
-        ({"route": (ROUTE[0], msgspec.structs.replace(ROUTE[1], node=A))}, {}, "invalid"),
-        ({"index": 2}, {}, "invalid"),
-        ({"prompt": 20}, {}, "invalid"),
-        ({"fingerprint": "2" * 64}, {}, "model"),
-        ({}, {"own": B}, "slice"),
-        ({}, {"held": Slice(0, 3)}, "slice"),
-        ({"budget": 65}, {}, "context"),
-        ({}, {"leaving": True}, "leaving"),
-        ({}, {"kv_budget": 1}, "memory"),
-        ({}, {"sessions": MAX_SESSIONS}, "busy"),
-        ({}, {"kv_used": 1}, "memory"),
-    ],
-)
-def test_what_cannot_run_is_refused_with_its_reason(
-    change: dict[str, Any], offer: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(Refused) as refusal:
-        admit(opening(**change), terms(**offer))
-    assert refusal.value.reason == reason
+from tests.domain.session_samples import ROUTE, A, B, C, opening
 
 
 def test_stages_know_their_neighbours() -> None:
@@ -106,8 +34,26 @@ def test_rows_come_in_order_and_within_the_budget() -> None:
     assert session.received == 20
 
 
+def test_rows_of_the_prompt_and_of_the_answer_do_not_come_together() -> None:
+    session = StageSession(opening())
+    session.take_rows(0, 3)
+    with pytest.raises(Refused, match="together"):
+        session.take_rows(3, 3)
+    session.take_rows(3, 2)
+
+
 def later_stage(**changes: Any) -> StageSession:
-    return StageSession(opening(index=1, budget=4 * WINDOW_ROWS, **changes))
+    """Not the first; its prompt is long."""
+    route = (ROUTE[0], Hop(B, (), Slice(4, 5)), Hop(C, (), Slice(5, 6)))
+    long = {"index": 1, "budget": 5 * WINDOW_ROWS, "prompt": 4 * WINDOW_ROWS, "route": route}
+    return StageSession(opening(**{**long, **changes}), 8)
+
+
+def ran(stage: StageSession) -> int:
+    """Let all that waits have its pass; what the Stage before is told."""
+    while stage.pending:
+        stage.count_ran()
+    return stage.to_tell()
 
 
 def test_only_so_many_rows_may_wait_at_a_stage() -> None:
@@ -115,19 +61,42 @@ def test_only_so_many_rows_may_wait_at_a_stage() -> None:
     stage.take_rows(0, WINDOW_ROWS)
     with pytest.raises(Refused, match=f"more than {WINDOW_ROWS} rows wait"):
         stage.take_rows(WINDOW_ROWS, 1)
-    stage.count_ran(1)
+    stage.count_ran()
     stage.take_rows(WINDOW_ROWS, 1)
 
 
 def test_a_prompt_waits_at_the_first_stage_however_long_it_is() -> None:
-    first = StageSession(opening(budget=4 * WINDOW_ROWS))
+    first = StageSession(opening(budget=5 * WINDOW_ROWS, prompt=4 * WINDOW_ROWS))
     first.take_rows(0, 4 * WINDOW_ROWS)
-    assert first.count_ran(4 * WINDOW_ROWS) == 0
+    assert ran(first) == 0
+
+
+def test_a_prompt_is_cut_in_the_same_places_however_it_comes() -> None:
+    def cuts(*counts: int) -> list[tuple[int, int]]:
+        first, at, found = StageSession(opening(budget=90, prompt=50), piece=16), 0, []
+        for count in counts:
+            found += [(group.position, group.rows) for group in first.take_rows(at, count)]
+            at += count
+        return found
+
+    whole = [(0, 16), (16, 16), (32, 16), (48, 2)]
+    assert cuts(50) == cuts(16, 34) == cuts(32, 16, 2) == whole
+    assert cuts(20, 30) == [(0, 16), (16, 4), (20, 12), *whole[2:]]
+
+
+def test_rows_after_the_prompt_are_cut_as_they_can_be_run_alone() -> None:
+    first = StageSession(opening(budget=90), 3)
+    first.take_rows(0, 5)
+    groups = first.take_rows(5, 7)
+    assert [(group.position, group.rows) for group in groups] == [(5, 3), (8, 3), (11, 1)]
 
 
 def test_a_stage_tells_now_and_then_what_it_ran() -> None:
-    stage = later_stage()
-    told = [stage.count_ran(rows) for rows in (PREFILL_ROWS - 1, 1, PREFILL_ROWS + 5, 1)]
+    stage, at, told = later_stage(), 0, []
+    for rows in (PREFILL_ROWS - 1, 1, PREFILL_ROWS + 5, 1):
+        stage.take_rows(at, rows)
+        at += rows
+        told.append(ran(stage))
     assert told == [0, PREFILL_ROWS, PREFILL_ROWS + 5, 0]
 
 
@@ -140,7 +109,6 @@ def test_rows_go_on_as_the_next_stage_runs_them() -> None:
     assert not stage.may_send(PREFILL_ROWS + 1)
     assert stage.may_send(PREFILL_ROWS)
     assert not stage.may_send(1)
-    assert stage.sent == WINDOW_ROWS + PREFILL_ROWS
 
 
 def test_nobody_runs_more_rows_than_were_sent() -> None:
@@ -158,28 +126,127 @@ def test_what_is_not_told_yet_never_stops_the_sender() -> None:
         assert before.may_send(rows)
         stage.take_rows(position, rows)
         position += rows
-        if told := stage.count_ran(rows):
+        if told := ran(stage):
             before.count_ran_after(told)
 
 
-def test_a_stop_id_ends_the_generation() -> None:
-    session = StageSession(opening())
-    assert session.draw(7) is None
-    assert session.draw(2) == "stop"
+# --- guesses --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("most", "budget", "tokens"), [(3, 20, 3), (100, 9, 4)])
-def test_length_ends_it_by_wish_or_by_budget(most: int, budget: int, tokens: int) -> None:
-    session = StageSession(opening(decoding=DecodingParams(max_tokens=most), budget=budget))
-    ends = [session.draw(7) for _ in range(tokens)]
-    assert ends == [None] * (tokens - 1) + ["length"]
+def guessing(**changes: Any) -> StageSession:
+    """A Stage in the middle that has the prompt and a group of three guesses."""
+    stage = later_stage(**{"prompt": 5, "budget": 40, **changes})
+    stage.take_rows(0, 5)
+    ran(stage)
+    stage.take_rows(5, 4, (1, 2, 3))
+    return stage
 
 
-def test_tokens_wait_for_credit() -> None:
-    session = StageSession(opening())
-    assert session.draw(7) is None
-    assert session.may_continue(7)
-    assert session.draw(8) is None
-    assert not session.may_continue(8)
-    assert session.grant(1) == 8
-    assert session.grant(1) is None
+def test_rows_that_come_next_tell_which_guesses_were_right() -> None:
+    for at in (6, 7, 8, 9):
+        stage = guessing()
+        assert stage.take_rows(at, 2, (9,)) == [Group(at, 2, (9,))]
+        assert (stage.received, stage.known[0]) == (at + 2, at + 1)
+    for at in (5, 10):
+        with pytest.raises(Refused, match=f"position {at} came where 6 was next"):
+            guessing().take_rows(at, 1)
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        ((4, 2, (1,)), "guessed rows"),
+        ((5, 3, (1,)), "guessed rows"),
+        ((5, 1, (1,)), "guessed rows"),
+        ((5, 1, (1, 2)), "guessed rows"),
+        ((5, 9, tuple(range(8))), "this stage runs 8"),
+        ((5, 2, (1,)), ""),
+    ],
+)
+def test_guesses_come_after_one_row_of_the_answer(
+    group: tuple[int, int, tuple[int, ...]], said: str
+) -> None:
+    at = min(group[0], 4) if group[0] < 5 else 5
+    stage = later_stage(prompt=5 if at == 5 else 6, budget=40)
+    stage.take_rows(0, at)
+    if not said:
+        stage.take_rows(*group)
+        return
+    with pytest.raises(Refused, match=said):
+        stage.take_rows(*group)
+
+
+def test_the_last_stage_takes_no_rows_of_tokens_that_it_did_not_draw() -> None:
+    last = StageSession(opening(index=1, drawn=2), 8)
+    last.take_rows(0, 5)
+    last.take_rows(5, 2)
+    with pytest.raises(Refused, match="not drawn"):
+        last.take_rows(7, 1)
+    with pytest.raises(Refused, match="not drawn"):
+        last.take_rows(7, 3, (1, 2))
+
+
+# --- other Routes ---------------------------------------------------------------------------
+
+
+def test_what_is_held_are_rows_that_ran_and_are_known_right() -> None:
+    stage = guessing()
+    assert stage.settle() == 5  # The group had no pass.
+    stage = guessing()
+    ran(stage)
+    assert stage.settle() == 6  # One row, and guesses.
+    stage = guessing()
+    ran(stage)
+    stage.take_rows(8, 1)
+    assert stage.settle() == 8  # What came next told that two were right, but had no pass.
+    assert (stage.received, stage.ran, stage.sent, len(stage.pending)) == (8, 8, 0, 0)
+    stage.take_rows(8, 1)
+
+
+def test_the_last_stage_knows_by_what_it_drew() -> None:
+    last = StageSession(opening(index=1), 8)
+    last.take_rows(0, 5)
+    ran(last)
+    last.draws.count = 1
+    last.take_rows(5, 4, (1, 2, 3))
+    ran(last)
+    last.draws.count = 4  # Two guesses were right.
+    assert last.known == (8, 8, 0)
+    assert last.settle() == 8
+
+
+def reroute(*hops: Hop, index: int, drawn: int = 0) -> Reroute:
+    return Reroute(b"s" * 16, 3, hops, index, drawn)
+
+
+def test_another_route_leaves_the_part_and_counts_anew() -> None:
+    stage = later_stage()
+    stage.take_rows(0, WINDOW_ROWS)
+    assert stage.may_send(WINDOW_ROWS)
+    held = stage.settle()
+    assert held == 0
+    old = (ROUTE[0], Hop(B, (), Slice(4, 5)), Hop(C, (), Slice(5, 6)))
+    new = (Hop(C, (), Slice(0, 4)), old[1], Hop(A, (), Slice(5, 6)))
+    message = reroute(*new, index=1)
+    stage.check_reroute(message, B)
+    stage.reroute(message)
+    assert (stage.epoch, stage.before, stage.after) == (3, new[0], new[2])
+    assert (stage.ring, stage.tail) == (new[0], new[2])
+    stage.take_rows(0, WINDOW_ROWS)
+    assert stage.may_send(WINDOW_ROWS)
+    with pytest.raises(Refused, match="more rows than it was sent"):
+        stage.count_ran_after(WINDOW_ROWS + 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "own"),
+    [
+        (reroute(*ROUTE, index=1), A),
+        (reroute(*ROUTE, index=0), B),
+        (reroute(Hop(A, (), Slice(0, 3)), Hop(B, (), Slice(3, 6)), index=0), A),
+        (reroute(*ROUTE, index=0, drawn=16), A),
+    ],
+)
+def test_a_route_that_changes_what_a_stage_runs_is_refused(message: Reroute, own: bytes) -> None:
+    with pytest.raises(Refused):
+        StageSession(opening()).check_reroute(message, own)
