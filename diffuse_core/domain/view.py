@@ -18,7 +18,7 @@ from diffuse_core.domain.decoding import (
 )
 from diffuse_core.domain.records import HoldState, Role
 from diffuse_core.domain.shapes import Contract
-from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.slices import LayerIndex, Slice
 
 CoverageState = Literal["Robust", "Fragile", "Incomplete"]
 Liveness = Literal["alive", "suspect", "dead"]
@@ -181,6 +181,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     `speculate` lets the first Stage guess tokens ahead, which never changes the text. `timings`
     asks where each token spent its time. `grace_s` is how many seconds a lost Stage is waited
     for when there is no replica. `logprobs` and `min_tokens` are as in DecodingParams.
+    So many `private` first layers run where it is asked for, and `private_tail` last ones.
     """
 
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -198,6 +199,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     speculate: bool = True
     timings: bool = False
     grace_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0
+    private: LayerIndex = 0
+    private_tail: LayerIndex = 0
 
 
 class RouteStep(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.coverage import held_slices, models
 from diffuse_core.domain.decoding import DecodingParams
+from diffuse_core.domain.own_layers import check_drawing, own_parts
 from diffuse_core.domain.own_sessions import OwnSessions
 from diffuse_core.domain.selection import find_model, require_servable
 from diffuse_core.domain.slices import gaps
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.slices import Slice
     from diffuse_core.ports import Storage, Tokenizer
     from diffuse_core.services.directory import Directory
+    from diffuse_core.services.own_stages import OwnStages
 
 
 class ClientService:
@@ -49,13 +52,18 @@ class ClientService:
         load_tokenizer: Callable[[Bundle], Tokenizer],
         rng: random.Random,
         own: NodeId | None = None,
+        own_stages: OwnStages | None = None,
     ) -> None:
+        """`own_stages` run the layers that stay here in private mode."""
         self._directory = directory
         self._fetcher = BundleFetcher(directory, cache, load_tokenizer)
         self._desk = SessionDesk(directory.links)
         self._rng = rng
         self._own = own
         self._sessions = OwnSessions()
+        self._own_stages = own_stages
+        if own_stages is not None:
+            own_stages.answer_to(self._desk.on_answer)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """Stream one generation: RouteChosen, a TextDelta for each token, Finished.
@@ -67,14 +75,17 @@ class ClientService:
         Raises:
             ModelUnknown: nobody holds such a model.
             ModelIncomplete: some range is held by no live node, or by none that can be met.
-            UsageError: the prompt does not fit the model, or it has no chat template.
+            UsageError: the prompt does not fit the model, or it has no chat template; or it
+                cannot be private in this way, or here.
             Refused: no Host took the Session.
             StagesLost: a Stage was lost after tokens were shown, and none could take its place.
         """
         clock = self._directory.clock
         started = clock.monotonic()
-        model = self._model(request.model)
-        choice = RouteChoice(self._directory, model, self._rng, self._own, self._sessions)
+        model = self._model(request.model, whole=not request.private)
+        own, parts = self._own_part(request, model)
+        fixed = () if own is None else own.hops(parts)
+        choice = RouteChoice(self._directory, model, self._rng, self._own, self._sessions, fixed)
         # Else it would be the bundle that nobody gives.
         choice.require_a_way()
         tokenizer = await self._fetcher.tokenizer(model)
@@ -82,7 +93,12 @@ class ClientService:
         prompt = await asyncio.to_thread(_encode, tokenizer, request)
         decoding = _decoding(tokenizer, request, model.shape.context - len(prompt))
         answer = AnswerLog(prompt, decoding, model.shape.vocab)
-        asked = Asked(model.id, model.fingerprint, request.speculate, request.timings)
+        if own is not None:
+            await own.ready(model, parts, answer.budget)
+            started = clock.monotonic()
+        # Guesses are ids: they go with the rows, to whoever draws.
+        guess = request.speculate and len(parts) != 1
+        asked = Asked(model.id, model.fingerprint, guess, request.timings, own)
         generation = Generation(self._desk, choice, clock, answer, asked, request.grace_s)
         teller = Teller(tokenizer.stream(request.stop), started, timed=request.timings)
         try:
@@ -129,8 +145,25 @@ class ClientService:
         tokenizer = await self._fetcher.tokenizer(self._model(model))
         return {token: tokenizer.token_text(token) for token in tokens}
 
-    def _model(self, name: str) -> ModelRef:
-        view = require_servable(find_model(self._directory.view(), name))
+    def _own_part(
+        self, request: GenerateRequest, model: ModelRef
+    ) -> tuple[OwnStages | None, tuple[Slice, ...]]:
+        """What runs here of a generation: nothing, unless it is private."""
+        if not request.private and not request.private_tail:
+            return None, ()
+        if self._own_stages is None:
+            raise UsageError(
+                "private mode needs a program that runs layers itself: use `diffuse query` or "
+                "`diffuse chat` with --private"
+            )
+        parts = own_parts(model.shape.layers, request.private, request.private_tail)
+        check_drawing(request.sampling, tail=request.private_tail > 0)
+        return self._own_stages, parts
+
+    def _model(self, name: str, *, whole: bool = True) -> ModelRef:
+        view = find_model(self._directory.view(), name)
+        if whole:
+            require_servable(view)
         members = self._directory.members()
         found = [
             ref

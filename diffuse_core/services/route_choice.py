@@ -61,10 +61,15 @@ class RouteChoice:
         rng: random.Random,
         own: NodeId | None,
         sessions: OwnSessions | None = None,
+        fixed: Sequence[Hop] = (),
     ) -> None:
-        """`sessions` are all that this client has placed, to which the chosen Route is added."""
+        """`sessions` are all that this client has placed, to which the chosen Route is added.
+
+        `fixed` Stages, which the Client runs itself, are part of every Route.
+        """
         self.model = model
-        self.own = own
+        self.own = NodeId(fixed[0].node) if fixed else own
+        self._fixed = tuple(fixed)
         self._sessions = sessions or OwnSessions()
         self._directory = directory
         self._rng = rng
@@ -85,6 +90,7 @@ class RouteChoice:
             ModelIncomplete: there is none.
             NoRoom: there is one, but it has no room for `need` rows.
         """
+        kept = self._with_fixed(kept)
         members = holders(self._directory.members(), self.model)
         candidates = [self._candidate(member) for member in members if self._may_serve(member)]
         suspects = {record_node(one.record) for one in members if one.liveness != "alive"}
@@ -109,6 +115,10 @@ class RouteChoice:
         self._sessions.hold(self, (node for node, _ in stages), now)
         ways = self._directory.links.ways
         return [Hop(node, ways.ordered(node, addresses[node]), part) for node, part in stages]
+
+    def _with_fixed(self, kept: Sequence[Hop]) -> list[Hop]:
+        others = [hop for hop in kept if hop.node != self.own or not self._fixed]
+        return sorted((*others, *self._fixed), key=lambda hop: hop.part)
 
     def _first_route(
         self, candidates: list[Candidate], choices: list[set[NodeId]], kept: Sequence[Hop]
@@ -261,7 +271,8 @@ class RouteChoice:
             and member.record.node not in barred
             and self._may_serve(member)
         ]
-        return gaps(self.model.shape.layers, answering)
+        here = (hop.part for hop in self._fixed)
+        return gaps(self.model.shape.layers, (*answering, *here))
 
     def explained(self, error: ModelIncomplete) -> DiffuseError:
         """No Route is left: say so in the words of what went wrong before, if anything did."""

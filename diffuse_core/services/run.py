@@ -34,7 +34,7 @@ from diffuse_core.domain.messages import (
     WatchSession,
 )
 from diffuse_core.domain.session import PREFILL_ROWS
-from diffuse_core.errors import ChannelClosed, RefusalReason, Unreachable
+from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, StagesLost, Unreachable
 from diffuse_core.services.losses import How, Problem, StageBlamed, StageDeclined
 from diffuse_core.services.progress import STUCK_PER_ROW_S, Progress, holder
 from diffuse_core.services.roll_call import RollCall
@@ -103,6 +103,10 @@ class ClientRun:
         """Queue that a link ended, or that nothing comes over it."""
         if link not in self.links:
             return
+        if self._is_own(link.remote):
+            # It is this very process that was held up.
+            self._roll.watch(link)
+            return
         self._roll.leave(link)
         if link.closed:
             # A Sentinel that ends circuits time and again is no better than a silent one.
@@ -168,6 +172,8 @@ class ClientRun:
                 self._joined(self._index(link), answer)
                 return None
             case SessionRefused():
+                if self._is_own(link.remote):
+                    raise Refused(f"the layers that run here: {answer.detail}", answer.reason)
                 text = f"host {short_text(link.remote)} declined: {answer.detail}"
                 return StageDeclined(link.remote, text, answer.reason)
             case SessionFailed():
@@ -208,10 +214,22 @@ class ClientRun:
             self.gone.add(link.remote)
         why = answer.detail
         named = next((hop for hop in self.route if hop.node == answer.node), None)
-        # Only a node of the Route can be to blame; who names another is.
-        if named is None or named.node == link.remote:
+        if self._is_own(link.remote):
+            return self._seen_here(named, answer)
+        # Only a node of the Route can be to blame; who names another is. We ourselves are there.
+        if named is None or named.node == link.remote or self._is_own(named.node):
             return self._blame(link, why, "said", answer.reason)
         return StageBlamed(named, why, "ended", answer.reason, accuser=link.remote)
+
+    def _seen_here(self, named: Hop | None, answer: SessionFailed) -> StageBlamed | None:
+        """What a Stage of our own says of another, we saw ourselves."""
+        if named is None or self._is_own(named.node):
+            raise StagesLost(f"the layers that run here failed: {answer.detail}; ask again")
+        link = self.stages.get(self.route.index(named))
+        if answer.reason == "lost" and (link is None or link.closed):
+            # That is told by whoever looks after that link, once.
+            return None
+        return StageBlamed(named, answer.detail, "ended", answer.reason)
 
     # --- what goes out ----------------------------------------------------------------
 
@@ -244,18 +262,17 @@ class ClientRun:
             StageDeclined: a Stage refused it.
         """
         self.epoch += 1
-        had = {NodeId(hop.node): link for hop, link in self.placed()}
-        for node, link in had.items():
+        # One node may have two places: the Client's own, in private mode.
+        had = {(hop.node, hop.part): link for hop, link in self.placed()}
+        for (node, _), link in had.items():
             if node not in kept:
                 self._roll.leave(link)
                 self._post(link, CloseSession(self.session))
         self.route = tuple(route)
-        nodes = [NodeId(hop.node) for hop in route]
-        self._kept = {index for index, node in enumerate(nodes) if node in kept}
+        self._kept = {index for index, hop in enumerate(route) if hop.node in kept}
+        stayed = {index: had.get((route[index].node, route[index].part)) for index in self._kept}
         self.stages = {
-            index: had[nodes[index]]
-            for index in self._kept
-            if nodes[index] in had and not had[nodes[index]].closed
+            index: link for index, link in stayed.items() if link is not None and not link.closed
         }
         await self._enlist_all()
         self._resume()
@@ -290,7 +307,7 @@ class ClientRun:
         link = self.stages.get(index)
         if link is None:
             try:
-                link = await self._desk.links.to(NodeId(hop.node), hop.addresses)
+                link = await self._link_to(hop)
             except Unreachable as error:
                 why = f"it cannot be reached: {error}"
                 raise StageBlamed(hop, why, "undialled") from error
@@ -303,6 +320,16 @@ class ClientRun:
                 self._granted = drawn + CREDITS
             self._post(link, opening(self._asked, self._log, self, index, CREDITS))
         self._roll.watch(link)
+
+    async def _link_to(self, hop: Hop) -> Link:
+        own = self._asked.own
+        if own is not None and hop.node == own.node:
+            return own.link(hop.part)
+        return await self._desk.links.to(NodeId(hop.node), hop.addresses)
+
+    def _is_own(self, node: bytes) -> bool:
+        """Whether a Stage runs here, in private mode: no other could take its place."""
+        return self._asked.own is not None and self._asked.own.node == node
 
     def _resume(self) -> None:
         """Tell every Stage how many rows the next one holds, and feed the first what it lacks.

@@ -51,12 +51,12 @@ class SessionDesk:
         self.links = links
         self.tasks = TaskOwner("client")
         self._runs: dict[bytes, Run] = {}
-        links.handle(SessionOpened, self._on_answer)
-        links.handle(SessionRefused, self._on_answer)
-        links.handle(Rerouted, self._on_answer)
-        links.handle(TokensDrawn, self._on_answer)
-        links.handle(SessionFailed, self._on_answer)
-        links.handle(SessionAlive, self._on_answer)
+        links.handle(SessionOpened, self.on_answer)
+        links.handle(SessionRefused, self.on_answer)
+        links.handle(Rerouted, self.on_answer)
+        links.handle(TokensDrawn, self.on_answer)
+        links.handle(SessionFailed, self.on_answer)
+        links.handle(SessionAlive, self.on_answer)
         links.on_ended(self._on_ended)
 
     def add(self, run: Run) -> None:
@@ -67,7 +67,8 @@ class SessionDesk:
         """Stop delivering."""
         self._runs.pop(run.session, None)
 
-    async def _on_answer(self, link: Link, message: FromStage, _body: memoryview) -> None:
+    async def on_answer(self, link: Link, message: FromStage, _body: memoryview) -> None:
+        """Hand over what a Stage answered."""
         run = self._runs.get(message.session)
         if run is not None and link in run.links:
             run.deliver(link, message)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
-
-import msgspec
 
 from diffuse_core.domain.decoding import DecodingParams
 from diffuse_core.domain.messages import MAX_ROWS, ForwardTokens, Hop, OpenSession
 
 if TYPE_CHECKING:
     from diffuse_core.services.answer_log import AnswerLog
+    from diffuse_core.services.own_stages import OwnStages
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a Session is opened with, beside the answer so far."""
+@dataclass(frozen=True)
+class Asked:
+    """What a Session is opened with, beside the answer so far.
+
+    `own` has the Stages that the Client runs itself, in private mode.
+    """
 
     model: str
     fingerprint: str
     speculate: bool = True
     timed: bool = False
+    own: OwnStages | None = None
 
 
 class Course(Protocol):
