@@ -26,6 +26,9 @@ def sealed_size(frame: int) -> int:
     return frame + (max(1, -(-frame // _CHUNK)) + 1) * _OVERHEAD
 
 
+FAREWELL_BYTES = _OVERHEAD
+"""A farewell on the wire, and an empty frame."""
+
 MAX_SEALED_BYTES = sealed_size(MAX_FRAME_BYTES)
 
 _MORE, _LAST, _FAREWELL, _RENEWAL = b"\x00", b"\x01", b"\x02", b"\x03"

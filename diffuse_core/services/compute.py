@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,18 +13,32 @@ T = TypeVar("T")
 
 
 class ComputeThread:
-    """One thread, work in order of arrival."""
+    """One thread, work in order of arrival; to be used from the event loop only."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="executor")
+        self._under_way: set[Future[Any]] = set()
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` on the thread and wait for it."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def run(self, work: Callable[[], T], *, brief: bool = False) -> T:
+        """Run `work` on the thread and wait for it.
+
+        What is `brief` runs at once, here in the event loop, unless the thread has work: handing
+        it over and back takes a quarter of a millisecond, which may be much of what it takes.
+        """
+        if brief and not self._under_way:
+            return work()
+        return await asyncio.wrap_future(self._submit(work))
 
     def post(self, work: Callable[[], object]) -> None:
         """Run `work` after all that was asked for before, without waiting."""
-        self._pool.submit(work)
+        self._submit(work)
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        job = self._pool.submit(work)
+        self._under_way.add(job)
+        # Called by whoever ends it, the thread as a rule; with nothing of the job left to do.
+        job.add_done_callback(self._under_way.discard)
+        return job
 
     def close(self) -> None:
         """Take no more work; what runs now ends by itself."""

@@ -15,6 +15,7 @@ from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import NotAllowed
 from diffuse_core.errors import ChannelClosed, Unreachable
+from diffuse_core.services.link import Link, Traffic
 from diffuse_core.services.loopback import loopback
 from diffuse_core.services.places import Places, dialable
 from diffuse_core.services.race import race
@@ -24,8 +25,9 @@ from diffuse_core.services.ways import Ways
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
-    from diffuse_core.domain.messages import AnyMessage
     from diffuse_core.ports import Channel, Transport
+
+__all__ = ["Handler", "Link", "LinkEnded", "Links", "PromptHandler", "Traffic"]
 
 log = logging.getLogger(__name__)
 
@@ -39,68 +41,9 @@ MAX_TURNED_AWAY = 1024
 """Nodes not on the allow list of which one remembers that this was told."""
 
 
-class Traffic:
-    """Bytes of frames sent and received, over all links."""
-
-    def __init__(self) -> None:
-        self.bytes_in = 0
-        self.bytes_out = 0
-
-
-class Link:
-    """One open channel. Frames leave in the order of `send` calls."""
-
-    def __init__(self, channel: Channel, traffic: Traffic, *, dialled: bool) -> None:
-        self._traffic = traffic
-        self._channel = channel
-        self._order = asyncio.Lock()
-        self.remote = channel.remote
-        self.remote_address = channel.remote_address
-        self.relayed_through = channel.relayed_through
-        self.dialled = dialled
-        self.heard = 0
-        self.doubted = False
-        self.closed = False
-        self._given_up = False
-        self.ended = asyncio.Event()
-
-    async def send(self, message: AnyMessage, body: bytes | memoryview = b"") -> None:
-        """Send one message; returns when the transport took it. Raises ChannelClosed."""
-        frame = encode(message, body)
-        async with self._order:
-            if self.closed:
-                raise ChannelClosed(f"the link to {short_text(self.remote)} is closed")
-            await self._channel.send(frame)
-        self._traffic.bytes_out += len(frame)
-
-    async def receive(self) -> tuple[AnyMessage | None, memoryview]:
-        """The next message and its body; None for a kind this version does not know."""
-        frame = await self._channel.receive()
-        self._traffic.bytes_in += len(frame)
-        self.heard += 1
-        return decode(frame)
-
-    async def close(self) -> None:
-        """End it; idempotent. A channel that was surrendered is left to its owner."""
-        self.closed = True
-        self.ended.set()
-        if not self._given_up:
-            await self._channel.close()
-
-    def give_up(self) -> Channel:
-        """Send nothing from now on and leave the channel to the caller (Links.surrender)."""
-        self.closed = self._given_up = True
-        self.ended.set()
-        return self._channel
-
-    async def drained(self) -> None:
-        """Return when no send is under way."""
-        async with self._order:
-            return
-
-
 M = TypeVar("M")
 Handler = Callable[[Link, M, memoryview], Awaitable[None]]
+PromptHandler = Callable[[Link, M, memoryview], bool]
 LinkEnded = Callable[[Link], None]
 
 
@@ -126,6 +69,7 @@ class Links:
         self._surrendered: dict[Link, Channel] = {}
         self._dialling: dict[NodeId, asyncio.Future[Link]] = {}
         self._handlers: dict[type, Handler[Any]] = {}
+        self._prompt: dict[type, PromptHandler[Any]] = {}
         self._ended: list[LinkEnded] = []
         self._met: list[Callable[[Link], None]] = []
         self._turned_away: dict[NodeId, None] = {}
@@ -136,10 +80,21 @@ class Links:
         """Send messages of `kind` to `handler`. It must not block: its link waits for it."""
         self._handlers[kind] = handler
 
+    def handle_promptly(self, kind: type[M], handler: PromptHandler[M]) -> None:
+        """Try messages of `kind` with `handler` first, the moment they come out of the socket.
+
+        For what is on the way of every token: it saves the turns of the event loop until the
+        link's reader gets to it. It must neither wait nor raise, and returns whether the message
+        is done with; if not, it must have changed nothing, and the usual handler gets it. Not
+        every message comes this way: not long ones, nor those that others wait before.
+        """
+        self._prompt[kind] = handler
+
     def unhandle(self, *kinds: type) -> None:
         """Ignore messages of `kinds` from now on."""
         for kind in kinds:
             self._handlers.pop(kind, None)
+            self._prompt.pop(kind, None)
 
     def on_ended(self, callback: LinkEnded) -> None:
         """Call `callback` whenever a link ended."""
@@ -332,7 +287,23 @@ class Links:
         await link.drained()
         return channel
 
+    def _promptly(self, link: Link, frame: bytes) -> bool:
+        """Handle a frame at once, if it can be; whether it was."""
+        if link.closed:
+            return False
+        try:
+            message, body = decode(frame)
+        except ChannelClosed:
+            # The reader gets it again, and ends the link.
+            return False
+        handler = self._prompt.get(type(message))
+        if handler is None or not handler(link, message, body):
+            return False
+        link.count(len(frame))
+        return True
+
     async def _read(self, link: Link) -> None:
+        link.hear(partial(self._promptly, link))
         try:
             while not link.closed:
                 message, body = await link.receive()

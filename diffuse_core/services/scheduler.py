@@ -39,6 +39,12 @@ QUIET_BIT_S = 0.05
 """The same when nobody is being answered: what a newcomer may have to wait."""
 QUIET_S = 2.0
 REMEMBERED = 5
+BRIEF_S = 0.02
+"""A short pass that takes no longer is run in the event loop: what else it has to do can wait so
+long, and the hand-over to a thread and back costs each token a quarter of a millisecond."""
+TURNS = 3
+"""Of the event loop between two passes that it ran itself, for what came in during the first to
+get to where it waits for the next: from the socket to a reader, and on to its Lane."""
 
 
 def rows_of(step: StageStep) -> int:
@@ -87,6 +93,7 @@ class Scheduler:
         self._begun_s = 0.0
         self._wanted = asyncio.Event()
         self._short_s: deque[float] = deque(maxlen=REMEMBERED)
+        self._short_rows: deque[int] = deque(maxlen=REMEMBERED)
         self._short_at = 0.0
         self._tasks = TaskOwner("scheduler")
         self._tasks.spawn(self._work(), "passes")
@@ -183,9 +190,10 @@ class Scheduler:
         while True:
             if self._short:
                 await self._run_short()
-                # A turn of the loop for those who have their next step ready at once: else two
+                # Turns of the loop for those who have their next step ready at once: else two
                 # Sessions out of step would take turns for ever instead of sharing a pass.
-                await asyncio.sleep(0)
+                for _ in range(TURNS if self._short else 1):
+                    await asyncio.sleep(0)
             if self._begun is None and self._long:
                 self._begun, self._begun_s = self._long.popleft(), 0.0
             if self._begun is not None:
@@ -201,8 +209,11 @@ class Scheduler:
         lanes = [self._short.popleft() for _ in range(min(len(self._short), MAX_BATCH))]
         steps = [lane.steps.popleft() for lane in lanes]
         outcomes: list[StageResult | Refused]
+        brief = self._is_brief(sum(map(rows_of, steps)))
         try:
-            outcomes, seconds = await self._compute.run(lambda: self._timed_run(steps))
+            outcomes, seconds = await self._compute.run(
+                lambda: self._timed_run(steps), brief=brief
+            )
         except Exception as error:
             log.exception("a pass of %d sessions failed", len(steps))
             outcomes, seconds = [_failure(error) for _ in steps], 0.0
@@ -212,8 +223,20 @@ class Scheduler:
             self._deliver(lane, step, outcome)
         if rows:
             self._short_s.append(seconds)
+            self._short_rows.append(rows)
             self._short_at = self._clock.monotonic()
             self._meter.add(rows, seconds, short=True)
+
+    def _is_brief(self, rows: int) -> bool:
+        """Whether a pass of so many rows will hardly take longer than BRIEF_S.
+
+        Judged by each of the last ones, at the worst: that rows cost the same whoever shares
+        the pass, and that fewer cost no less.
+        """
+        if len(self._short_s) < REMEMBERED:
+            return False
+        known = zip(self._short_s, self._short_rows, strict=True)
+        return all(seconds * max(1.0, rows / had) <= BRIEF_S for seconds, had in known)
 
     def _timed_run(self, steps: list[StageStep]) -> tuple[list[StageResult | Refused], float]:
         started = self._clock.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from diffuse_core.errors import Refused
 from diffuse_core.services import scheduler as scheduler_module
 from diffuse_core.services.scheduler import (
     AHEAD,
+    BRIEF_S,
     LONG_SHARE,
     MAX_BATCH,
     QUIET_BIT_S,
     QUIET_S,
+    REMEMBERED,
     SHORT_ROWS,
     Lane,
 )
@@ -25,6 +28,8 @@ from tests.services.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from diffuse_core.model_ports import StageStep
 
 
 def alternate(kinds: list[str]) -> bool:
@@ -299,3 +304,46 @@ async def test_64_sessions_that_come_and_go_all_get_what_is_theirs(desk: Desk, s
             assert desk.executor.seen[lane.session] == desk.given[lane]
     assert set(desk.executor.seen) == {lane.session for lane in lanes if lane not in ended}
     assert max(map(len, desk.executor.short_passes())) > 8
+
+
+# --- where passes run -----------------------------------------------------------------------
+
+
+async def where(desk: Desk, lane: Lane, passes: int) -> list[bool]:
+    """Of some short passes: whether the event loop ran them."""
+    here, seen = threading.get_ident(), []
+    run = desk.executor.run
+
+    def noted(steps: Sequence[StageStep]) -> object:
+        seen.append(threading.get_ident() == here)
+        return run(steps)
+
+    desk.executor.run = noted
+    for _ in range(passes):
+        desk.give(lane)
+        await desk.take(lane)
+    desk.executor.run = run
+    return seen
+
+
+async def test_passes_known_to_be_brief_run_in_the_event_loop(desk: Desk) -> None:
+    desk.executor.short_s = BRIEF_S
+    (lane,) = await desk.lanes(1)
+    assert await where(desk, lane, REMEMBERED + 2) == [False] * REMEMBERED + [True] * 2
+    desk.executor.short_s = BRIEF_S * 1.1
+    assert await where(desk, lane, REMEMBERED) == [True] + [False] * (REMEMBERED - 1)
+    desk.executor.short_s = BRIEF_S
+    assert await where(desk, lane, REMEMBERED + 1) == [False] * REMEMBERED + [True]
+
+
+async def test_more_rows_than_the_brief_passes_had_are_not_taken_for_brief(desk: Desk) -> None:
+    desk.executor.short_s = BRIEF_S / 2
+    lanes = await desk.lanes(3)
+    await where(desk, lanes[0], REMEMBERED)
+    with desk.executor.held() as hold:
+        for lane in lanes:
+            desk.give(lane)
+        # Would it run in the event loop, this would never be seen.
+        await until(hold.arrived)
+    for lane in lanes:
+        await desk.take(lane)

@@ -9,10 +9,12 @@ from websockets.exceptions import ConnectionClosed
 
 from diffuse_core.adapters.websocket_transport.connection import CLOSE_S, format_address
 from diffuse_core.adapters.websocket_transport.sealed_channel import SEND_DEADLINE_S, SealedChannel
-from diffuse_core.domain.sealed_stream import sealed_size
+from diffuse_core.domain.sealed_stream import FAREWELL_BYTES, sealed_size
 from diffuse_core.errors import ChannelClosed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from diffuse_core.adapters.websocket_transport.connection import StrangerLimit
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.sealed_stream import SealedStream
@@ -37,7 +39,7 @@ class WebSocketCarrier:
     async def receive(self) -> bytes:
         """The next message. Raises ChannelClosed."""
         try:
-            return await self._connection.recv(decode=False)
+            return await self._connection.next_message()
         except ConnectionClosed as error:
             raise ChannelClosed("the connection ended") from error
 
@@ -69,11 +71,45 @@ class WebSocketChannel(SealedChannel):
         self._direct = WebSocketCarrier(connection)
         self._connection = connection
         super().__init__(self._direct, stream, remote, send_deadline)
+        self._take: Callable[[bytes], bool] | None = None
+        connection.hear(self._heard)
 
     def narrow(self, most: int) -> None:
         """Take smaller frames only (see ports.Channel.narrow)."""
         super().narrow(most)
         self._connection.narrow(sealed_size(most))
+
+    def hear(self, take: Callable[[bytes], bool]) -> None:
+        """Offer frames to `take` before `receive` gives them (see ports.Channel.hear)."""
+        self._take = take
+
+    def _heard(self, wire: bytes) -> bytes | None:
+        """Open a wire message at once, and have it taken."""
+        # A farewell is all that is so short; `receive` knows what to do about it.
+        if self._take is None or len(wire) <= FAREWELL_BYTES:
+            return wire
+        try:
+            frame = self._stream.open(wire)
+        except ChannelClosed as error:
+            self._give_up(f"misbehaved: {error}")
+            return None
+        if frame is None or len(frame) > self._most:
+            self._give_up(f"misbehaved: it sent more than {self._most} bytes at once")
+            return None
+        if self._take(frame):
+            return None
+        self._next_is_open = True
+        return frame
+
+    def _give_up(self, why: str) -> None:
+        self._ending = self._ending or why
+        self._direct.abort()
+
+    def _idle(self, size: int) -> bool:
+        return self._connection.idle(size)
+
+    def _send_now(self, wire: bytes) -> None:
+        self._connection.send_now(wire)
 
     async def _hang_up(self) -> None:
         self._direct.abort()

@@ -7,13 +7,15 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Any
 
-from websockets.asyncio.connection import Connection
 from websockets.typing import Subprotocol
 
+from diffuse_core.adapters.websocket_transport.short_frames import ShortFrames
 from diffuse_core.domain.sealed_stream import MAX_SEALED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from websockets.asyncio.connection import Connection
 
     from diffuse_core.adapters.websocket_transport.unfinished import Unfinished
     from diffuse_core.domain.channel import FailureReason, Handshake
@@ -88,7 +90,7 @@ class _Ended(asyncio.Transport):
         pass
 
 
-class StrangerLimit(Connection):
+class StrangerLimit(ShortFrames):
     """Drops a connection that sends much before the other end is proven, or begins and stays."""
 
     def __init__(self, unfinished: Unfinished, *args: Any, **kwargs: Any) -> None:
@@ -111,6 +113,8 @@ class StrangerLimit(Connection):
             if self._seen > MAX_UNPROVEN_BYTES:
                 self.transport.abort()
                 return
+        elif self.take_now(data):
+            return
         super().data_received(data)
         self._count(len(data))
 

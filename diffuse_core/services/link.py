@@ -1,0 +1,86 @@
+"""A link: one open channel, its order of frames, and what went over it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.codec import decode, encode
+from diffuse_core.domain.identity import short_text
+from diffuse_core.errors import ChannelClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.domain.messages import AnyMessage
+    from diffuse_core.ports import Channel
+
+
+class Traffic:
+    """Bytes of frames sent and received, over all links."""
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+
+class Link:
+    """One open channel. Frames leave in the order of `send` calls."""
+
+    def __init__(self, channel: Channel, traffic: Traffic, *, dialled: bool) -> None:
+        self._traffic = traffic
+        self._channel = channel
+        self._order = asyncio.Lock()
+        self.remote = channel.remote
+        self.remote_address = channel.remote_address
+        self.relayed_through = channel.relayed_through
+        self.dialled = dialled
+        self.heard = 0
+        self.doubted = False
+        self.closed = False
+        self._given_up = False
+        self.ended = asyncio.Event()
+
+    async def send(self, message: AnyMessage, body: bytes | memoryview = b"") -> None:
+        """Send one message; returns when the transport took it. Raises ChannelClosed."""
+        frame = encode(message, body)
+        async with self._order:
+            if self.closed:
+                raise ChannelClosed(f"the link to {short_text(self.remote)} is closed")
+            await self._channel.send(frame)
+        self._traffic.bytes_out += len(frame)
+
+    async def receive(self) -> tuple[AnyMessage | None, memoryview]:
+        """The next message and its body; None for a kind this version does not know."""
+        frame = await self._channel.receive()
+        self.count(len(frame))
+        return decode(frame)
+
+    def count(self, size: int) -> None:
+        """A frame of so many bytes came in."""
+        self._traffic.bytes_in += size
+        self.heard += 1
+
+    def hear(self, take: Callable[[bytes], bool]) -> None:
+        """Offer frames to `take` before `receive` gives them, where the channel can do that."""
+        hear = getattr(self._channel, "hear", None)
+        if hear is not None:
+            hear(take)
+
+    async def close(self) -> None:
+        """End it; idempotent. A channel that was surrendered is left to its owner."""
+        self.closed = True
+        self.ended.set()
+        if not self._given_up:
+            await self._channel.close()
+
+    def give_up(self) -> Channel:
+        """Send nothing from now on and leave the channel to the caller (Links.surrender)."""
+        self.closed = self._given_up = True
+        self.ended.set()
+        return self._channel
+
+    async def drained(self) -> None:
+        """Return when no send is under way."""
+        async with self._order:
+            return
