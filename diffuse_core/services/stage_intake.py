@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.guesser import Guesser
+from diffuse_core.domain.kept import REGROUPED_ROWS
 from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
 from diffuse_core.domain.token_line import TokenLine, Tokens
 from diffuse_core.errors import Refused
@@ -82,7 +83,8 @@ class Intake:
         Raises:
             Refused: they do not fit the model or the Session.
         """
-        if message.rows * self._row_bytes != len(body) or message.rows > self._state.piece:
+        most = max(self._state.piece, REGROUPED_ROWS)
+        if message.rows * self._row_bytes != len(body) or message.rows > most:
             raise Refused(
                 f"hidden states of {(message.rows, self._hidden)} in {len(body)} bytes do not fit"
             )

@@ -45,7 +45,7 @@ class Outlet:
         self._state = state
         self._intake = intake
         self._times = times
-        self._kept = Kept(state.prompt, width, state.piece)
+        self._kept = Kept(state.prompt, width)
         self._room = asyncio.Event()
         self._from = 0
         self.client = client

@@ -16,7 +16,6 @@ from diffuse_core.domain.messages import (
     SessionOpened,
     WatchSession,
 )
-from diffuse_core.domain.sampling import Sampler
 from diffuse_core.domain.session import PREFILL_ROWS, StageSession
 from diffuse_core.domain.shapes import ITEM_BYTES
 from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, Unreachable
@@ -76,6 +75,9 @@ class StageRun:
         self.state = state = StageSession(message, rows_alone, piece)
         self.kv_bytes = kv_bytes
         self.lane = Lane(state.id)
+        # Imported where it is needed: it brings numpy along.
+        from diffuse_core.domain.sampling import Sampler
+
         sampler = Sampler(message.decoding, message.prompt, message.past, message.seen)
         self._times = times
         self.intake = Intake(model, state, sampler, scheduler, self.lane, clock, times)

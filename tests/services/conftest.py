@@ -10,7 +10,7 @@ import torch
 
 from diffuse_core.adapters.models.store import FileModelStore
 from diffuse_core.domain import gossip
-from diffuse_core.services import generation, host, observer, placement, run
+from diffuse_core.services import generation, host, observer, placement, run, stage
 from diffuse_core.services.model_choice import AUTO
 from tests.services.cluster import Cluster, start_split
 from tests.services.intruder import CREDITS, honest_session
@@ -38,6 +38,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(generation, "MOST_GRACE_S", 0.3)
     monkeypatch.setattr(generation, "LOOK_S", 0.05)
     monkeypatch.setattr(observer, "FRESH_S", 0.04)
+    monkeypatch.setattr(stage, "SWEEP_S", 0.05)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -12,7 +12,7 @@ from diffuse_core.domain.messages import Hop, SessionFailed
 from diffuse_core.domain.slices import Slice
 from diffuse_core.services.blame import Blame
 from diffuse_core.services.losses import StageBlamed
-from diffuse_core.services.stage_run import StageRun
+from diffuse_core.services.stage_outlet import Outlet
 from tests.services.test_going_on import PROMPT, Listener, ask, twice
 from tests.services.waiting import until
 
@@ -54,16 +54,17 @@ async def test_a_stage_that_accuses_the_next_one_is_gone_around(
     await tells(cluster, liar, step_ms=0.01)
     await tells(cluster, twin, step_ms=400.0)
     accused = set()
-    take = StageRun.take_tokens
+    note = Outlet.note
 
-    def lie(self: StageRun, message: object) -> None:
-        take(self, message)
-        if self._own == liar.id and self.state.received >= PROMPT + 3:
-            accused.add(self.state.after.node)
-            text = SessionFailed(self.state.id, self.state.after.node, "lost", "lies")
-            liar.node.tasks.spawn(self.client.send(text), "lie")
+    def lie(self: Outlet, result: object) -> None:
+        note(self, result)
+        for run in liar.service.stage._runs.values():
+            if run.outlet is self and run.state.received >= PROMPT + 3:
+                accused.add(run.state.after.node)
+                text = SessionFailed(run.state.id, run.state.after.node, "lost", "lies")
+                liar.node.tasks.spawn(run.client.send(text), "lie")
 
-    monkeypatch.setattr(StageRun, "take_tokens", lie)
+    monkeypatch.setattr(Outlet, "note", lie)
     client = await cluster.client()
     async with aclosing(client.generate(ask())) as stream:
         listener = Listener(stream)

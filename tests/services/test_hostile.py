@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.domain.admission import MAX_SESSIONS
 from diffuse_core.domain.messages import (
     CloseSession,
     Credit,
@@ -17,10 +18,10 @@ from diffuse_core.domain.messages import (
     SessionRefused,
     TokensDrawn,
 )
-from diffuse_core.domain.session import MAX_SESSIONS
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import GenerateRequest
-from tests.services.intruder import CREDITS, Intruder, hidden
+from diffuse_core.services import stage
+from tests.services.intruder import CREDITS, SESSION, Intruder, hidden
 from tests.services.tiny_model import CONTEXT, LAYERS, ids, words
 from tests.services.waiting import until
 
@@ -151,8 +152,9 @@ async def test_senseless_sessions_are_refused(pair: Cluster, running: bytes, nam
 
 
 async def test_sessions_are_counted_and_all_go_with_the_link(
-    pair: Cluster, running: bytes
+    pair: Cluster, running: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stage, "GONE_S", 0.2)
     intruder = Intruder(pair)
     host = pair.hosts[0]
     link = await intruder.to(host)
@@ -176,8 +178,10 @@ async def test_a_stage_that_cannot_reach_the_next_says_so(pair: Cluster, running
     await (await intruder.to(host)).send(intruder.opening(host, route=route))
     answer = await intruder.answer()
     assert isinstance(answer, SessionFailed)
-    assert (answer.node, answer.reason) == (absent, "lost")
+    assert (answer.node, answer.reason, answer.kept) == (absent, "lost", True)
     assert "mem:4444" in answer.detail
+    await (await intruder.to(host)).send(CloseSession(SESSION))
+    await intruder.heard(host)
 
 
 async def test_who_blames_a_bystander_is_blamed(pair: Cluster, tiny: TinyModel) -> None:
