@@ -89,11 +89,6 @@ class StageResult(msgspec.Struct, frozen=True):
     rms_before: tuple[float, ...] = ()
     """The same of each hidden row that came in."""
 
-    @property
-    def token(self) -> int | None:
-        """The last token drawn."""
-        return self.drawn[-1].token if self.drawn else None
-
 
 class LongPass(Protocol):
     """A pass of many rows, run bit by bit so that short passes can come between."""

@@ -34,7 +34,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import DiffuseError
 from diffuse_core.model_ports import StageStep
 from diffuse_core.wiring import model_store
-from tests.greedy import GREEDY
+from tests.greedy import GREEDY, last_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ class Ours:
         (result,) = self.executor.run([step])
         if isinstance(result, DiffuseError):
             raise result
-        return result.token
+        return last_token(result)
 
     def prefill(self, length: int) -> float:
         """Tokens/s of a prompt, its first token drawn."""

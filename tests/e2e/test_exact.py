@@ -25,6 +25,7 @@ from diffuse_core.domain.view import ChatMessage, GenerateRequest
 from tests.adapters.executor.stages import Chain
 from tests.adapters.executor.test_real_model import reference_model
 from tests.e2e.processes import Processes
+from tests.greedy import last_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,9 +129,9 @@ def of_one_executor(path: Path, contract: str, stop: tuple[int, ...]) -> Unsplit
         rest = len(prompt) % PREFILL_ROWS or PREFILL_ROWS
         for at in range(0, len(prompt) - rest, PREFILL_ROWS):
             chain.step(prompt[at : at + PREFILL_ROWS], want_token=False)
-        drawn = [chain.step(prompt[-rest:]).token]
+        drawn = [last_token(chain.step(prompt[-rest:]))]
         while len(drawn) < COUNT and drawn[-1] not in stop:
-            drawn.append(chain.step(drawn[-1:]).token)
+            drawn.append(last_token(chain.step(drawn[-1:])))
         chain.close()
         return drawn
 

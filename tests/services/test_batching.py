@@ -17,6 +17,7 @@ from diffuse_core.domain.view import GenerateRequest, TextDelta
 from diffuse_core.errors import Refused, StagesLost
 from diffuse_core.model_ports import Tensor
 from diffuse_core.services.scheduler import SHORT_ROWS, rows_of
+from tests.greedy import last_token
 from tests.services.cluster import Cluster
 from tests.services.tiny_model import make_tiny_model, words
 from tests.services.waiting import until
@@ -70,7 +71,9 @@ class Watched:
     def note(self, step: StageStep, outcome: StageResult | Refused | None) -> None:
         if outcome is not None and not isinstance(outcome, Refused):
             made = b"" if outcome.hidden is None else bytes(outcome.hidden.data)
-            self.given.setdefault(step.session, []).append(made + repr(outcome.token).encode())
+            self.given.setdefault(step.session, []).append(
+                made + repr(last_token(outcome)).encode()
+            )
 
     def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
         self.widths.append(len(steps))

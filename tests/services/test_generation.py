@@ -16,7 +16,7 @@ from diffuse_core.domain.view import ChatMessage, Finished, GenerateRequest, Rou
 from diffuse_core.errors import UsageError
 from diffuse_core.model_ports import StageStep
 from diffuse_core.services import session_terms, stage_run
-from tests.greedy import GREEDY
+from tests.greedy import GREEDY, last_token
 from tests.services.tiny_model import BEGIN, CONTEXT, END, LAYERS, ids, words
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def unsplit(tiny: TinyModel, prompt: Sequence[int], count: int) -> tuple[int, ..
         step = StageStep(
             session=b"s" * 16, part=whole, position=position, tokens=fed, chooser=GREEDY
         )
-        said.append(executor.run([step])[0].token)
+        said.append(last_token(executor.run([step])[0]))
         position, fed = position + len(fed), (said[-1],)
     return tuple(said)
 

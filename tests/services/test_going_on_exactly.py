@@ -14,6 +14,7 @@ from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.view import Finished, GenerateRequest, TextDelta
 from diffuse_core.errors import Refused
 from diffuse_core.services import run, session_terms, stage_run
+from tests.greedy import last_token
 from tests.services.tiny_model import words
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Recorder:
         kept = self.gave.setdefault(step.session, {})
         if outcome.hidden is not None:
             kept[step.position] = bytes(outcome.hidden.data)
-        elif outcome.token is not None:
-            kept[step.position] = outcome.token.to_bytes(4)
+        elif last_token(outcome) is not None:
+            kept[step.position] = last_token(outcome).to_bytes(4)
 
     def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
         outcomes = self._inner.run(steps)

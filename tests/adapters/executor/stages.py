@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageStep
-from tests.greedy import GREEDY
+from tests.greedy import GREEDY, last_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,9 +64,9 @@ class Chain:
 
     def generate(self, prompt: Sequence[int], count: int) -> list[int]:
         """Greedy: the prompt in one pass, then token by token."""
-        drawn = [self.step(prompt).token]
+        drawn = [last_token(self.step(prompt))]
         while len(drawn) < count:
-            drawn.append(self.step(drawn[-1:]).token)
+            drawn.append(last_token(self.step(drawn[-1:])))
         return drawn
 
     def crop(self, length: int) -> None:

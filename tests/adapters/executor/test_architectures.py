@@ -24,7 +24,7 @@ from tests.adapters.executor.parity import (
 )
 from tests.adapters.executor.stages import Chain
 from tests.adapters.executor.tiny import tiny_model
-from tests.greedy import GREEDY
+from tests.greedy import GREEDY, last_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,9 +138,9 @@ def together(
             )
             hidden = [result.hidden for result in results]
         positions = [at + len(given) for at, given in zip(positions, rows, strict=True)]
-        rows = [(result.token,) for result in results]
+        rows = [(last_token(result),) for result in results]
         for tokens, result in zip(drawn, results, strict=True):
-            tokens.append(result.token)
+            tokens.append(last_token(result))
     return drawn
 
 

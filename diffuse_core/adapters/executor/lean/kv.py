@@ -32,10 +32,9 @@ class LeanCache:
         # The same memory as a pass of one row looks at it: made once, for each view costs a µs.
         self.rows = [table.transpose(0, 1) for table in self.tables]
         """(budget, 2 * kv_heads, head_dim)."""
-        split = [table.unsqueeze(0).split(family.kv_heads, 1) for table in self.tables]
-        self.keys = [keys for keys, _ in split]
+        self.keys = [table[: family.kv_heads].unsqueeze(0) for table in self.tables]
         """(1, kv_heads, budget, head_dim)."""
-        self.values = [values for _, values in split]
+        self.values = [table[family.kv_heads :].unsqueeze(0) for table in self.tables]
         """(1, kv_heads, budget, head_dim)."""
 
     def crop(self, length: int) -> None:
