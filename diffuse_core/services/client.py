@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.coverage import held_slices, models
-from diffuse_core.domain.decoding import DecodingParams
+from diffuse_core.domain.decoding import DecodingParams, check_vocabulary
 from diffuse_core.domain.own_layers import check_drawing, own_parts
 from diffuse_core.domain.own_sessions import OwnSessions
 from diffuse_core.domain.selection import find_model, require_servable
@@ -88,6 +88,7 @@ class ClientService:
         choice = RouteChoice(self._directory, model, self._rng, self._own, self._sessions, fixed)
         # Else it would be the bundle that nobody gives.
         choice.require_a_way()
+        check_vocabulary(request.sampling, model.shape.vocab)
         tokenizer = await self._fetcher.tokenizer(model)
         # A hostile template may take seconds to be given up; the loop must not wait for it.
         prompt = await asyncio.to_thread(_encode, tokenizer, request)

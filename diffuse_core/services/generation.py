@@ -176,21 +176,20 @@ class Generation:
         was = {hop.node for hop in self._run.route} if self._run is not None else set()
         for problem in problems:
             log.info("a stage is to be replaced: %s", problem)
-            accused_each_other = isinstance(problem, StageBlamed) and any(
-                problem.accuser == other.node for other in self._lost
-            )
-            if accused_each_other or problem.node in {one.node for one in self._lost}:
-                continue
             if isinstance(problem, StageDeclined) or problem.node not in was:
                 if str(problem) not in self._failed:
                     self._failed.append(str(problem))
-            else:
+            elif not self._is_told(problem):
                 self._lost.append(problem)
         if any(isinstance(problem, StageBlamed) for problem in problems):
             self._rounds += 1
             if self._rounds > MAX_LOSSES:
                 raise self._over(f"that is loss {self._rounds} in one generation")
         await self._tell(problems)
+
+    def _is_told(self, problem: StageBlamed) -> bool:
+        """Whether it says nothing new; both ends of one lost way accuse each other."""
+        return any(lost.node in (problem.node, problem.accuser) for lost in self._lost)
 
     async def _tell(self, problems: Sequence[Problem]) -> None:
         choice = self._choice

@@ -162,7 +162,8 @@ class RouteChoice:
     def _candidate(self, member: Member) -> Candidate:
         record, now = member.record, self._directory.clock.monotonic()
         sessions = self._sessions.estimate(record_node(record), record, now)
-        return candidate_of(member, sessions, self.own)
+        own = self._sessions.count(record_node(record))
+        return candidate_of(member, sessions, self.own, own=own)
 
     def release(self) -> None:
         """The generation ended: its Route is no load any more."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diffuse_core.errors import StagesLost
-from diffuse_core.services import generation
+from diffuse_core.services import generation, run
 from tests.services.test_blame import tells
 from tests.services.test_going_on import COUNT, PROMPT, Listener, ask, on_route, twice
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from tests.services.tiny_model import TinyModel
 
 ROWS = 45
+
+
+@pytest.fixture(autouse=True)
+def _short_run_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of the answer is there before what a test does to it."""
+    monkeypatch.setattr(run, "CREDITS", 8)
 
 
 async def told(cluster: Cluster, host: Host, rows: int) -> None:
