@@ -97,7 +97,7 @@ async def find_network(where: Places, network: NetworkOptions) -> Observer:
 
 async def _observe_as(identity: Identity, where: Places, network: NetworkOptions) -> Observer:
     transport = await open_transport(identity, network)
-    observer = Observer(transport, SystemClock(), allowed=network.allowed)
+    observer = Observer(transport, SystemClock(), allowed=network.allowed, own=identity.node)
     transport.addresses = observer.sentinel_addresses
     try:
         if where.given:

@@ -36,7 +36,7 @@ from diffuse_core.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from diffuse_core.adapters.models.hub_name import HubName
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from diffuse_core.ports import Tokenizer
     from diffuse_core.services.devices import Device
     from diffuse_core.services.observer import Observer
+    from diffuse_core.services.own_layers import OwnLayers
+    from diffuse_core.services.own_stages import OwnStages
     from diffuse_core.services.verification import Report, Tell
     from diffuse_core.settings import NodeFile
 
@@ -188,14 +190,33 @@ def _words_of(source: WeightSource) -> Tokenizer | None:
     return open_tokenizer(msgspec.structs.replace(bundle, chat_template=None))
 
 
+def own_layers(
+    named: str | None, tell: Callable[[str], object], progress: Callable[[str, float], object]
+) -> OwnLayers:
+    """Layers that a client runs itself; loaded when they are needed, and until they are closed.
+
+    `named` is where the weights are, None where the model's name tells.
+    """
+    from diffuse_core.services.own_layers import Means, OwnLayers
+
+    def device(asked: DeviceKind | None) -> Device:
+        found = find_device(asked, None)
+        warm_up(found)
+        return found
+
+    return OwnLayers(Means(device, model_store(), open_slice, tell, progress), named)
+
+
 @contextlib.asynccontextmanager
 async def observe(
-    places: Places | tuple[str, ...], network: NetworkOptions = PUBLIC
+    places: Places | tuple[str, ...],
+    network: NetworkOptions = PUBLIC,
+    layers: OwnLayers | None = None,
 ) -> AsyncIterator[tuple[Observer, ClientService]]:
     """A look at the network, and a client on it, that leave no trace.
 
     It is somebody new each time, but the owner of its state directory where only nodes of an
-    allow list may ask.
+    allow list may ask. With `layers` it can run a part of a model itself.
 
     Raises:
         Unreachable: no node answers.
@@ -203,11 +224,23 @@ async def observe(
     """
     where = places if isinstance(places, Places) else Places(places)
     observer = await find_network(where, network)
+    stages = _own_stages(observer, layers)
     try:
         cache = FileStorage(cache_dir() / "bundles")
-        yield observer, ClientService(observer, cache, open_tokenizer, fresh_rng())
+        rng = fresh_rng()
+        yield observer, ClientService(observer, cache, open_tokenizer, rng, own_stages=stages)
     finally:
+        if stages is not None:
+            await stages.close()
         await observer.close()
+
+
+def _own_stages(observer: Observer, layers: OwnLayers | None) -> OwnStages | None:
+    if layers is None or observer.own is None:
+        return None
+    from diffuse_core.services.own_stages import OwnStages
+
+    return OwnStages(observer.own, observer.links, observer.clock, layers)
 
 
 async def attach(state: Path, network: NetworkOptions = PUBLIC) -> NodeAttachment:

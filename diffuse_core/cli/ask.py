@@ -13,6 +13,7 @@ from diffuse_core.cli.answer import end_line, show_text
 from diffuse_core.cli.aside import print_logprobs, print_losses, print_timings
 from diffuse_core.cli.asking_options import SectionedCommand, asked, asking
 from diffuse_core.cli.common import common, find_bootstrap, print_json, run_until_done, set_logging
+from diffuse_core.cli.private import own_layers
 from diffuse_core.cli.terminal import quiet_keys
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError, ModelUnknown, UsageError
@@ -45,10 +46,11 @@ def query(**given: Any) -> None:
     """
     set_logging(given["log_level"], given["log_format"])
     answers = _answers(given, _messages(given, _prompt(given)))
-    if given["as_json"]:
-        _print_json(given, answers)
-    else:
-        _print_text(given, answers)
+    with own_layers(given) as given["layers"]:
+        if given["as_json"]:
+            _print_json(given, answers)
+        else:
+            _print_text(given, answers)
 
 
 def _print_json(given: dict[str, Any], answers: list[Answer]) -> None:
@@ -137,7 +139,7 @@ async def _take(
     from diffuse_core.wiring import observe
 
     bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
-    async with observe(bootstrap, given["network"]) as (_, client):
+    async with observe(bootstrap, given["network"], given["layers"]) as (_, client):
         await take_all(client, answers, show)
 
 
@@ -147,6 +149,12 @@ async def _take(
 def chat(**given: Any) -> None:
     """Talk with a model, line by line. Ctrl+C stops the answer, /quit or Ctrl+D leaves."""
     set_logging(given["log_level"], given["log_format"])
+    with own_layers(given) as given["layers"]:
+        _talk(given)
+
+
+def _talk(given: dict[str, Any]) -> None:
+    """One turn after the other."""
     from diffuse_core.domain.view import ChatMessage
 
     system = given["system"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.common import adding, finite
+from diffuse_core.cli.private import private_options
 from diffuse_core.domain.alternatives import MAX_ALTERNATIVES
 from diffuse_core.domain.decoding import MAX_BIAS, MAX_BIASES, MAX_LOGPROBS, MAX_TOKEN_ID
 from diffuse_core.errors import UsageError
@@ -139,6 +140,7 @@ asking = adding(
     _drawing,
     _ending,
     _running,
+    private_options,
 )
 """Options of how to generate."""
 
@@ -149,6 +151,7 @@ _SECTIONS = {
     ),
     "Ending the answer": "max_tokens min_tokens stop ignore_eos",
     "The way it runs": "grace no_speculation timings",
+    "Private mode": "private private_tail private_model",
     "The network": (
         "network network_key network_key_file allow mdns bootstrap state_dir log_level log_format"
     ),
@@ -215,4 +218,6 @@ def asked(given: dict[str, Any], model: str, messages: tuple[ChatMessage, ...]) 
         speculate=not given["no_speculation"],
         timings=bool(given.get("timings")),
         grace_s=given["grace"],
+        private=given["private"],
+        private_tail=given["private_tail"],
     )

@@ -57,7 +57,10 @@ class Observer:
         clock: Clock,
         target_replicas: int = 2,
         allowed: frozenset[NodeId] | None = None,
+        own: NodeId | None = None,
     ) -> None:
+        """`own` is who it is for those that it talks to."""
+        self.own = own
         self.clock = clock
         self.links = Links(transport, allowed=allowed)
         self._allowed = allowed

@@ -41,14 +41,15 @@ class Means:
     """What own layers are read and computed with.
 
     `device` is called on the executor thread with what to compute on, None for the best there is;
-    `tell` is told in words what is taken, `progress` how far loading is, on that thread.
+    `tell` is told in words what is taken, and `progress` what is being done and which fraction of
+    it is, on that thread.
     """
 
     device: Callable[[DeviceKind | None], Device]
     store: ModelStore
     load: ExecutorLoader
     tell: Callable[[str], object]
-    progress: Progress
+    progress: Callable[[str, float], object]
 
 
 class OwnLayers:
@@ -57,7 +58,7 @@ class OwnLayers:
     def __init__(self, means: Means, named: str | None = None) -> None:
         self._means = means
         self._named = named
-        self._ended = False
+        self._loading = 0
         self._room = 0
         self.compute = ComputeThread()
         self.model: ModelRef | None = None
@@ -85,19 +86,27 @@ class OwnLayers:
             ModelUnknown: the weights cannot be had.
             ModelUnusable: what was found are not the network's.
         """
-        shape, contract = model.shape, model.contract
         if self.holds(model, parts):
-            check_room(shape, contract, parts, rows, self._room)
+            check_room(model.shape, model.contract, parts, rows, self._room)
             return
         self.drop()
+        try:
+            await self._load(model, parts, rows)
+        except BaseException:
+            self.drop()
+            raise
+
+    async def _load(self, model: ModelRef, parts: tuple[Slice, ...], rows: int) -> None:
+        shape, contract = model.shape, model.contract
         device = await self.compute.run(lambda: self._device(model))
         room = default_capacity(device.free)
         check_room(shape, contract, parts, rows, room)
         self._means.tell(need_text(parts, own_need(shape, contract, parts, rows), device.free))
-        source = await self.compute.run(lambda: self._open(model))
+        getting = self._progress(f"getting {model.id}")
+        source = await self.compute.run(lambda: self._open(model, getting))
         executors: list[Executor] = []
         for part in parts:
-            progress = self._share(sum(map(len, parts[: len(executors)])), part, parts)
+            progress = self._progress(f"loading layers {part}")
 
             def work(part: Slice = part, progress: Progress = progress) -> Executor:
                 return self._means.load(source, part, contract, progress, device=device.kind)
@@ -107,12 +116,12 @@ class OwnLayers:
         self.executors = tuple(executors)
 
     def drop(self) -> None:
-        """Free the weights; idempotent."""
+        """Free the weights, and end what is being loaded; idempotent."""
+        self._loading += 1
         self.model, self.parts, self.executors = None, (), ()
 
     def close(self) -> None:
-        """Free everything, and end what is being loaded; idempotent."""
-        self._ended = True
+        """Free everything; idempotent."""
         self.drop()
         self.compute.close()
 
@@ -120,18 +129,17 @@ class OwnLayers:
         device = self._means.device(None)
         return device if can_compute(device.kind, model.contract) else self._means.device("cpu")
 
-    def _share(self, before: int, part: Slice, parts: tuple[Slice, ...]) -> Progress:
-        """Tells of all that is loaded how much is done, from how much of `part` is."""
-        whole = sum(map(len, parts))
+    def _progress(self, what: str) -> Progress:
+        mine = self._loading
 
         def progress(fraction: float) -> None:
-            if self._ended:
+            if self._loading != mine:
                 raise Ended
-            self._means.progress((before + len(part) * fraction) / whole)
+            self._means.progress(what, fraction)
 
         return progress
 
-    def _open(self, model: ModelRef) -> WeightSource:
+    def _open(self, model: ModelRef, getting: Progress) -> WeightSource:
         """The network's model, from where it is named, else by its name."""
         name = self._named or fetch_name(model.id)
         if name is None:
@@ -145,7 +153,7 @@ class OwnLayers:
                 f"{name} is a path here; if these are the weights of the network's model, "
                 f"add --private-model {name}"
             )
-        source = self._means.store.open(name, self._opening)
+        source = self._means.store.open(name, getting)
         here = reference(source, model.contract)
         if here.fingerprint != model.fingerprint or here.shape != model.shape:
             raise ModelUnusable(
@@ -153,7 +161,3 @@ class OwnLayers:
                 "cannot run here; name the same files: --private-model PATH or ORG/NAME@REVISION"
             )
         return source
-
-    def _opening(self, _fraction: float) -> None:
-        if self._ended:
-            raise Ended

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.messages import AnyMessage
-    from diffuse_core.services.links import Handler, Link, LinkEnded, Links
+    from diffuse_core.services.links import Handler, Link, LinkEnded, Links, PromptHandler
 
 MAX_GUESSES = 256
 """Groups of guessed rows remembered, of all Sessions: each has one or two under way."""
@@ -96,6 +96,9 @@ class OwnLinks:
     def handle(self, kind: type, handler: Handler[Any]) -> None:
         """As Links.handle."""
         self._handlers[kind] = handler
+
+    def handle_promptly(self, _kind: type, _handler: PromptHandler[Any]) -> None:
+        """Nothing: the usual handler gets every message."""
 
     def unhandle(self, *kinds: type) -> None:
         """As Links.unhandle."""
