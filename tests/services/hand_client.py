@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.decoding import DecodingParams
+from diffuse_core.domain.decoding import DecodingParams, SamplingParams
 from diffuse_core.domain.messages import (
     CloseSession,
     Credit,
@@ -78,10 +78,11 @@ class HandClient:
         self.finish: str | None = None
         self.epoch = 0
         self.hosts: list[Host] = []
-        self.decoding = DecodingParams(wish.get("max_tokens", 30))
+        sampling = wish.get("sampling", SamplingParams())
+        self.decoding = DecodingParams(wish.get("max_tokens", 30), sampling)
         self.budget = len(prompt) + self.decoding.max_tokens + 1
         self.credits = wish.get("credits", 64)
-        self.drafts = 0
+        self.drafts = wish.get("drafts", 0)
         self.told: list[TokensDrawn] = []
         self.answers: asyncio.Queue[tuple[Link, AnyMessage]] = asyncio.Queue()
         for kind in HEARD:
@@ -140,7 +141,7 @@ class HandClient:
         for host in hosts:
             await self.send(host, self.opening(host))
         able = [(await self.answer(SessionOpened)).drafts for _ in hosts]
-        self.drafts = min(self.drafts, *able) if self.drafts else 0
+        self.drafts = min(self.drafts, *able)
         await self.send(hosts[0], Resume(SESSION, 0, 0, self.drafts))
 
     async def feed(self, start: int, end: int) -> None:
