@@ -132,12 +132,18 @@ def _print_view(view: NetworkView) -> None:
     click.echo(table([head, *(_node_row(node, member) for node in view.nodes)]))
 
 
+def _trip(node: NodeView) -> str:
+    """What was measured, or about what coordinates tell."""
+    if node.rtt_s is not None:
+        return f"{node.rtt_s * 1000:.1f} ms"
+    return "-" if node.distance_s is None else f"~{node.distance_s * 1000:.0f} ms"
+
+
 def _node_row(node: NodeView, seen: bool) -> tuple[str, ...]:
     holds = node.liveness != "dead" and node.slice is not None
     times: tuple[str, ...] = ()
     if seen:
-        trip = f"{node.rtt_s * 1000:.1f} ms" if node.rtt_s is not None else "-"
-        times = (trip, f"{node.last_seen_s:.0f} s")
+        times = (_trip(node), f"{node.last_seen_s:.0f} s")
     return (
         node.short + ("*" if node.me else ""),
         node.role,

@@ -98,6 +98,7 @@ def _node_view(member: Member, own: NodeId | None, now: float) -> NodeView:
         addresses=tuple(one for one in record.addresses if not is_relayed(one)),
         relays=tuple(dict.fromkeys(node_text(one.sentinel) for one in relayed)),
         rtt_s=member.rtt_s,
+        distance_s=None if record.node == own else member.distance_s,
         model=holding.model.id if holding else None,
         fingerprint=holding.model.fingerprint if holding else None,
         contract=holding.model.contract if holding else None,

@@ -28,6 +28,8 @@ EventLevel = Literal["info", "good", "warning", "error"]
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """One node as the viewing node sees it. Times in seconds; `rtt_s` None when unmeasured.
 
+    `distance_s` is the round trip that coordinates tell, None where one of the two has none.
+
     `relays` are the node ids of the Sentinels through which it is met; none when it is dialled.
     """
 
@@ -41,6 +43,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     relays: tuple[str, ...] = ()
     rtt_s: float | None = None
+    distance_s: float | None = None
     model: str | None = None
     fingerprint: str | None = None
     contract: Contract | None = None

@@ -38,10 +38,16 @@ def node_lines(node: NodeView) -> tuple[Line, ...]:
     if not node.me:
         seen = age_text(node.last_seen_s)
         facts += [
-            ("trip", round_trip_text(node.rtt_s)),
+            ("trip", _trip(node)),
             ("seen", seen if seen == "now" else f"{seen} ago"),
         ]
     return tuple((Span(label.ljust(_LABEL), "label"), Span(text)) for label, text in facts)
+
+
+def _trip(node: NodeView) -> str:
+    if node.rtt_s is None and node.distance_s is not None:
+        return f"about {round_trip_text(node.distance_s)}, by its place on the network"
+    return round_trip_text(node.rtt_s)
 
 
 def _addresses(node: NodeView) -> str:

@@ -24,8 +24,13 @@ def test_a_view_of_a_small_network() -> None:
         liveness="suspect",
         heard_at=40.0,
         rtt_s=0.002,
+        distance_s=0.003,
     )
-    members = [member(1, 0, 10, heard_at=49.0), member(2, 20, 30, heard_at=60.0), sentinel]
+    members = [
+        member(1, 0, 10, heard_at=49.0, distance_s=0.1),
+        member(2, 20, 30, heard_at=60.0),
+        sentinel,
+    ]
     view = network_view(members, node(1), 50.0, 1234.5, 2)
     assert view.taken_at == 1234.5
     assert view.me == node_text(node(1))
@@ -36,6 +41,7 @@ def test_a_view_of_a_small_network() -> None:
     assert (own.fingerprint, own.contract, own.last_seen_s) == ("a" * 64, "bf16", 1.0)
     assert (future.me, future.last_seen_s) == (False, 0.0)
     assert (third.role, third.liveness, third.rtt_s) == ("sentinel", "suspect", 0.002)
+    assert (own.distance_s, future.distance_s, third.distance_s) == (None, None, 0.003)
     assert (third.model, third.slice, third.capacity, third.addresses) == (None, None, 7, ("h:1",))
     assert (third.sessions, third.kv_used, third.kv_budget, third.tokens_per_s) == (2, 5, 9, 3.5)
     (model,) = view.models

@@ -171,6 +171,8 @@ def test_a_node_in_full() -> None:
         "trip": "250 ms",
         "seen": "1 min ago",
     }
+    unmeasured = facts(node(2, (15, 30), distance_s=0.031))
+    assert unmeasured["trip"] == "about 31 ms, by its place on the network"
     bare = facts(node(1, me=True, role="client"))
     assert bare["role"] == "client · this node · alive"
     assert bare["holds"] == "no slice"
