@@ -46,11 +46,6 @@ class Strike:
     at: float
     blows: tuple[Blow, ...]
 
-    @property
-    def kind(self) -> str:
-        """By which stalls are told apart."""
-        return self.blows[0].kind if len(self.blows) == 1 else "two"
-
     def __str__(self) -> str:
         what = " and ".join(
             f"{blow.kind} at {blow.stage:.2f}" + (f" {blow.after_s:.2f} s later" * (number > 0))

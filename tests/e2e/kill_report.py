@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.e2e.kill_plan import Strike
+    from tests.e2e.kill_plan import Kind, Strike
 
 GOALS_S = {"kill": 2.0, "cut": 2.0, "stop": 5.0, "swallow": 5.0}
 """Of the 99th percentile, to which the time of the replay comes."""
@@ -16,21 +16,27 @@ GOALS_S = {"kill": 2.0, "cut": 2.0, "stop": 5.0, "swallow": 5.0}
 
 @dataclass
 class Outcome:
-    """One answer. `stall_s` is None where it did not end well."""
+    """One answer, who was struck and by what. `stall_s` is None where it did not end well."""
 
     strike: Strike
-    struck: tuple[str, ...]
+    struck: tuple[tuple[str, Kind], ...]
     identical: bool
     stall_s: float | None
     healed: tuple[str, ...] = ()
     problem: str = ""
+
+    @property
+    def kind(self) -> str:
+        """By which stalls are told apart; a second blow may have come too late."""
+        return self.struck[0][1] if len(self.struck) == 1 else "two" if self.struck else "none"
 
     def __str__(self) -> str:
         told = "identical" if self.identical else "WRONG"
         if self.problem:
             told = f"FAILED: {self.problem}"
         stall = "" if self.stall_s is None else f", stalled {self.stall_s:.2f} s"
-        lines = [f"{self.strike}: struck {', '.join(self.struck) or 'nobody'}: {told}{stall}"]
+        who = ", ".join(f"{name} ({kind})" for name, kind in self.struck) or "nobody"
+        lines = [f"{self.strike}: struck {who}: {told}{stall}"]
         return "\n".join([*lines, *(f"       {text}" for text in self.healed)])
 
 
@@ -58,7 +64,7 @@ class KillReport:
         found: dict[str, list[float]] = {}
         for one in self.outcomes:
             if one.struck and one.stall_s is not None:
-                found.setdefault(one.strike.kind, []).append(one.stall_s)
+                found.setdefault(one.kind, []).append(one.stall_s)
         return {kind: sorted(stalls) for kind, stalls in sorted(found.items())}
 
     def text(self) -> str:

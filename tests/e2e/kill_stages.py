@@ -44,12 +44,14 @@ if TYPE_CHECKING:
 
     from diffuse_core.services.client import ClientService
     from tests.bench.shaped_network import ShapedNetwork
-    from tests.e2e.kill_plan import Strike
+    from tests.e2e.kill_plan import Kind, Strike
     from tests.e2e.route_watch import RouteWatch
 
 CONTEXT = 2048
 STAGES = 3
 ANSWER_S = 90.0
+LEARN = 3
+"""How often each answer is heard undisturbed."""
 LINKS = Shape(delay_s=0.002)
 """Of all links: answers last long enough to be struck in the middle."""
 
@@ -83,24 +85,22 @@ class KillStages:
         )
 
     async def learn(self, cases: Sequence[Case]) -> None:
-        """What is said when nobody is struck, and how long it takes; the first time warms up."""
+        """What is said when nobody is struck, and how long it takes."""
         for case in cases:
-            said = set()
-            for _ in range(2):
+            runs = []
+            for _ in range(LEARN):
                 async with self._network.client() as (_, client):
-                    self._usual[case] = await hear(client, self.request(case))
-                said.add(tuple(self._usual[case].tokens))
-            assert len(said) == 1, f"{case} undisturbed is not the same again: {said}"
-
-    def said(self, case: Case) -> tuple[int, ...]:
-        """The undisturbed answer."""
-        return tuple(self._usual[case].tokens)
+                    runs.append(await hear(client, self.request(case)))
+            assert len({tuple(run.tokens) for run in runs}) == 1, f"{case} is not the same again"
+            # That which the machine's other work disturbed least.
+            self._usual[case] = min(runs, key=lambda run: max(run.first_s, *run.gaps))
 
     async def strike(self, strike: Strike) -> Outcome:
         """One answer, and what is done to it."""
         await self._recovery.until_safe()
         usual = self._usual[strike.length, strike.sampled]
-        heard, struck, problem = Heard(0.0), [], ""
+        heard, problem = Heard(0.0), ""
+        struck: dict[str, Kind] = {}
         with watching_routes() as watch:
             async with self._network.client() as (_, client):
                 blows = asyncio.create_task(self._blows(strike, watch, heard, usual, struck))
@@ -114,7 +114,9 @@ class KillStages:
             blows.result()
         identical = not problem and heard.tokens == usual.tokens
         stall = None if problem else stall_of(heard, usual)
-        return Outcome(strike, tuple(struck), identical, stall, how_it_healed(heard), problem)
+        return Outcome(
+            strike, tuple(struck.items()), identical, stall, how_it_healed(heard), problem
+        )
 
     async def _answer(self, client: ClientService, strike: Strike, heard: Heard) -> str:
         """Listen to the end; what went wrong."""
@@ -129,7 +131,12 @@ class KillStages:
         return ""
 
     async def _blows(
-        self, strike: Strike, watch: RouteWatch, heard: Heard, usual: Heard, struck: list[str]
+        self,
+        strike: Strike,
+        watch: RouteWatch,
+        heard: Heard,
+        usual: Heard,
+        struck: dict[str, Kind],
     ) -> None:
         """Wait for the moment, and strike."""
         await watch.fed.wait()
@@ -141,11 +148,14 @@ class KillStages:
                 await asyncio.sleep(0.001)
         for blow in strike.blows:
             await asyncio.sleep(blow.after_s)
-            hop = watch.route[int(blow.stage * len(watch.route))]
-            name = self._network.name_of(bytes(hop.node).hex())
-            if name not in struck and self._recovery.may_strike(name):
-                struck.append(name)
-                await self._recovery.strike(name, blow.kind)
+            first = int(blow.stage * len(watch.route))
+            # Of two blows the second does not strike who is down, but the next one.
+            for hop in (*watch.route[first:], *watch.route[:first]):
+                name = self._network.name_of(bytes(hop.node).hex())
+                if name not in struck and self._recovery.may_strike(name):
+                    struck[name] = blow.kind
+                    await self._recovery.strike(name, blow.kind)
+                    break
 
 
 def stall_of(heard: Heard, usual: Heard) -> float:

@@ -50,7 +50,7 @@ def test_so_many_blows_are_drawn_and_of_every_kind() -> None:
 
 def outcome(stall: float | None, *, identical: bool = True, problem: str = "") -> Outcome:
     strike = Strike(1, 20, sampled=False, moment="decode", at=0.5, blows=(Blow("kill", 0.0),))
-    return Outcome(strike, ("host-1",), identical, stall, (), problem)
+    return Outcome(strike, (("host-1", "kill"),), identical, stall, (), problem)
 
 
 def test_a_report_tells_what_was_not_the_same() -> None:
