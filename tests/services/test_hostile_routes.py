@@ -1,0 +1,266 @@
+"""What hostile clients and stages may do with routes and guesses: they end their own session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from diffuse_core.domain.messages import (
+    CloseSession,
+    ForwardHidden,
+    ForwardTokens,
+    Hop,
+    Reroute,
+    Rerouted,
+    Resume,
+    RowsRun,
+    SessionFailed,
+    SessionOpened,
+    TokensDrawn,
+)
+from diffuse_core.domain.slices import Slice
+from tests.services.intruder import SESSION, Intruder, hidden
+from tests.services.tiny_model import LAYERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.services.cluster import Cluster, Host
+
+
+def first_of(pair: Cluster) -> Host:
+    return next(host for host in pair.hosts if host.service.slice.start == 0)
+
+
+def last_of(pair: Cluster) -> Host:
+    return next(host for host in pair.hosts if host.service.slice.start > 0)
+
+
+def sound(intruder: Intruder, host: Host, epoch: int = 1, **changes: object) -> Reroute:
+    opening = intruder.opening(host)
+    plain = Reroute(opening.session, epoch, opening.route, opening.index)
+    return msgspec.structs.replace(plain, **changes)
+
+
+async def rerouted(intruder: Intruder) -> Rerouted:
+    answer = await intruder.answer()
+    assert isinstance(answer, Rerouted), answer
+    return answer
+
+
+@pytest.fixture
+def intruder(pair: Cluster) -> Intruder:
+    made = Intruder(pair)
+    made.links.handle(Rerouted, made._hear)
+    return made
+
+
+async def test_a_stranger_cannot_lead_a_session_elsewhere(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    for host in pair.hosts:
+        link = await intruder.to(host)
+        await link.send(sound(intruder, host, session=running, epoch=7))
+        answer = await intruder.answer()
+        assert isinstance(answer, SessionFailed)
+        assert (answer.node, answer.epoch, answer.kept) == (host.id, 7, False)
+        await link.send(Resume(running, 0, 0, 31))
+        await link.send(Resume(running, 7))
+        await link.send(msgspec.structs.replace(intruder.opening(host), session=running, epoch=7))
+        assert "in use" in (await intruder.answer()).detail
+        assert host.service.stage.sessions == 1
+
+
+def _hops(*parts: tuple[int, int], twice: bool = False) -> Callable:
+    def make(host: Host) -> dict[str, object]:
+        mine = host.service.slice
+        hops = [
+            Hop(host.id if Slice(*part) == mine or twice else bytes([n]) * 32, (), Slice(*part))
+            for n, part in enumerate(parts)
+        ]
+        return {"route": tuple(hops)}
+
+    return make
+
+
+BROKEN = {
+    "gap": (_hops((0, 5), (6, 10)), "jumps"),
+    "too short": (_hops((0, 5), (5, 9)), "ends at layer 9"),
+    "twice": (_hops((0, 5), (5, 10), twice=True), "twice"),
+    "another part": (_hops((0, 4), (4, 10)), "not 0:4"),
+    "another node": (_hops((0, 5), (5, 7), (7, 10)), ""),
+    "index": (lambda _: {"index": 5}, "outside"),
+    "not its place": (lambda _: {"index": 1}, "runs layers 0:5"),
+    "drawn": (lambda _: {"drawn": 36}, "more tokens"),
+    "drawn nothing": (lambda _: {"drawn": 2**20}, "more tokens"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_broken_routes_end_the_session(
+    pair: Cluster, running: bytes, intruder: Intruder, name: str
+) -> None:
+    make, said = BROKEN[name]
+    host = first_of(pair)
+    link = await intruder.open(host)
+    await link.send(sound(intruder, host, **make(host)))
+    answer = await intruder.answer()
+    if name == "another node":
+        # Sound, but for a next Stage that cannot be reached.
+        assert (answer.node, answer.kept, answer.epoch) == (bytes([1]) * 32, True, 1)
+        await link.send(CloseSession(SESSION))
+        await intruder.heard(host)
+    else:
+        assert (answer.reason, answer.kept, answer.epoch) == ("invalid", False, 0)
+        assert said in answer.detail
+    assert host.service.stage.sessions == 1
+
+
+async def test_epochs_do_not_go_back(pair: Cluster, running: bytes, intruder: Intruder) -> None:
+    host = last_of(pair)
+    link = await intruder.open(host)
+    await link.send(sound(intruder, host, 5))
+    assert (await rerouted(intruder)).epoch == 5
+    for epoch in (0, 4, 5):
+        await link.send(sound(intruder, host, epoch, index=0, drawn=2**20))
+        await link.send(Resume(SESSION, epoch - 1 if epoch else 0, 3))
+    # Rows of another Route are not looked at.
+    await link.send(*hidden(9, width=7))
+    message, body = hidden(5)
+    await link.send(msgspec.structs.replace(message, epoch=5), body)
+    answer = await intruder.answer()
+    assert isinstance(answer, TokensDrawn)
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+async def test_a_flood_of_routes_costs_one_session_one_task(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    host = last_of(pair)
+    link = await intruder.open(host)
+    for epoch in range(1, 300):
+        await link.send(sound(intruder, host, epoch))
+    while (await rerouted(intruder)).epoch < 299:
+        pass
+    names = [task.get_name() for task in host.service.stage._tasks._tasks]
+    assert names.count("stage:session") == 2
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+async def test_after_bad_rows_good_ones_of_another_stage_are_taken(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    """Not a number in what came: the Session is as it was, and goes on."""
+    host = last_of(pair)
+    link = await intruder.open(host, prompt=6)
+    await link.send(*hidden(5))
+    await link.send(*hidden(1, position=5, number=float("nan")))
+    failed = await intruder.answer()
+    assert (failed.node, failed.reason, failed.kept) == (intruder.id, "invalid", True)
+    await link.send(sound(intruder, host))
+    assert (await rerouted(intruder)).held == 5
+    message, body = hidden(1, position=5)
+    await link.send(msgspec.structs.replace(message, epoch=1), body)
+    answer = await intruder.answer()
+    assert isinstance(answer, TokensDrawn)
+    assert answer.position == 6
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+def guesses(position: int, rows: int, *drafts: int) -> tuple[ForwardHidden, bytes]:
+    message, body = hidden(rows, position=position)
+    return msgspec.structs.replace(message, drafts=drafts), body
+
+
+BAD_GUESSES = {
+    "of a prompt": (guesses(0, 3, 1, 2), "guessed rows"),
+    "too few rows": (guesses(5, 2, 1, 2), "guessed rows"),
+    "too many rows": (guesses(5, 4, 1, 2), "guessed rows"),
+    "more than it can": (guesses(5, 32, *range(31)), "budget"),
+    "across the prompt": (guesses(4, 3, 1, 2), ""),
+    "before they were drawn": (guesses(6, 2, 1), ""),
+}
+
+
+@pytest.mark.parametrize("name", BAD_GUESSES)
+async def test_bad_guesses_end_the_part_of_who_sent_them(
+    pair: Cluster, running: bytes, intruder: Intruder, name: str
+) -> None:
+    (message, body), said = BAD_GUESSES[name]
+    host = last_of(pair)
+    link = await intruder.open(host, budget=30)
+    if message.position:
+        await link.send(*hidden(5))
+        assert isinstance(await intruder.answer(), TokensDrawn)
+    await link.send(message, body)
+    failed = await intruder.answer()
+    assert isinstance(failed, SessionFailed)
+    assert (failed.node, failed.reason, failed.kept) == (intruder.id, "invalid", True)
+    assert said in failed.detail
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+async def test_tokens_that_come_round_early_do_not_pile_up(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    host = first_of(pair)
+    link = await intruder.open(host)
+    for position in range(10, 30):
+        await link.send(ForwardTokens(SESSION, position, (1,)))
+    failed = await intruder.answer()
+    assert isinstance(failed, SessionFailed)
+    assert "before those" in failed.detail
+    assert host.service.stage.sessions == 1
+
+
+async def test_rows_run_of_another_route_are_not_counted(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    host = first_of(pair)
+    link = await intruder.open(host)
+    await link.send(RowsRun(SESSION, 100, 3))
+    await intruder.heard(host)
+    assert not host.service.stage._runs[SESSION]._accused
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+async def test_what_is_kept_is_counted_before(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    host = first_of(pair)
+    stage = host.service.stage
+    before = stage.kv_used
+    link = await intruder.open(host, prompt=30)
+    shape = host.service.model.shape
+    kv = len(host.service.slice) * shape.kv_bytes * 40
+    assert stage.kv_used - before == kv + 40 * shape.hidden * 4
+    await link.send(ForwardTokens(SESSION, 0, (1,) * 30))
+    while (run := stage._runs[SESSION]).state.ran < 30:
+        await intruder.heard(host)
+    assert run.outlet.kept_bytes == 30 * shape.hidden * 4
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+    assert stage.kv_used == before
+    assert shape.layers == LAYERS
+
+
+async def test_an_opening_of_a_later_route_replaces_ones_own(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    host = last_of(pair)
+    link = await intruder.open(host)
+    used = host.service.stage.kv_used
+    await link.send(intruder.opening(host, epoch=2))
+    answer = await intruder.answer()
+    assert isinstance(answer, SessionOpened)
+    assert answer.epoch == 2
+    assert host.service.stage.kv_used == used
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
