@@ -55,6 +55,18 @@ class TokenChooser(Protocol):
         ...
 
 
+class RowsCheck(Protocol):
+    """Looks at hidden states that came in, before anything is computed of them."""
+
+    def __call__(self, position: int, rms: Sequence[float]) -> None:
+        """Take the root mean squares of rows from `position` on. Called on the executor thread.
+
+        Raises:
+            Refused: rows cannot be so.
+        """
+        ...
+
+
 class StageStep(msgspec.Struct, frozen=True, kw_only=True):
     """One forward pass of one Session: `tokens` on a first Stage, else `hidden` (rows, width).
 
@@ -62,7 +74,8 @@ class StageStep(msgspec.Struct, frozen=True, kw_only=True):
     is cropped to it first; fewer are refused. `alone` asks for each row exactly what it would
     give if it came by itself, as tokens do that are drawn one by one; else the rows are a piece
     of a prompt. `chooser` asks a last Stage to draw: from the last row, or from it and the rows
-    of the `drafts` before it when the last rows are guessed ones.
+    of the `drafts` before it when the last rows are guessed ones. `check` sees hidden states
+    first; what it refuses leaves the Session as it was.
     """
 
     session: SessionId
@@ -73,6 +86,7 @@ class StageStep(msgspec.Struct, frozen=True, kw_only=True):
     alone: bool = False
     chooser: TokenChooser | None = None
     drafts: tuple[int, ...] = ()
+    check: RowsCheck | None = None
 
 
 class StageResult(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.admission import StageTerms, admit, check_route
@@ -26,6 +27,7 @@ from diffuse_core.domain.messages import (
     SessionRefused,
     WatchSession,
 )
+from diffuse_core.domain.rms_band import Learned
 from diffuse_core.domain.token_line import Tokens
 from diffuse_core.errors import DiffuseError, RefusalReason, Refused
 from diffuse_core.services.meter import Meter
@@ -84,6 +86,8 @@ class StageService:
         self.meter = Meter(clock)
         self._scheduler = Scheduler(executor, compute, clock, self.meter)
         self._runs: dict[bytes, StageRun] = {}
+        self._learned: defaultdict[int, Learned] = defaultdict(Learned)
+        """What came in, by the layer that it came for."""
         self._tasks = TaskOwner("stage")
         self._leaving = False
         self.on_empty: Callable[[], object] = _nothing
@@ -163,6 +167,7 @@ class StageService:
             need,
             self._executor.rows_alone,
             times,
+            self._learned[message.route[message.index].part.start],
         )
 
     def _terms(self, session: bytes) -> StageTerms:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.guesser import Guesser
 from diffuse_core.domain.kept import REGROUPED_ROWS
+from diffuse_core.domain.rms_band import RmsBand
 from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
 from diffuse_core.domain.token_line import TokenLine, Tokens
 from diffuse_core.errors import Refused
@@ -14,6 +16,7 @@ from diffuse_core.model_ports import StageStep, Tensor
 if TYPE_CHECKING:
     from diffuse_core.domain.messages import ForwardHidden
     from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.rms_band import Learned
     from diffuse_core.domain.session import Group, StageSession
     from diffuse_core.model_ports import TokenChooser
     from diffuse_core.ports import Clock
@@ -33,7 +36,9 @@ class Intake:
         lane: Lane,
         clock: Clock,
         times: PassClock | None,
+        learned: Learned,
     ) -> None:
+        self._band = RmsBand(learned)
         self._contract = model.contract
         self._hidden = model.shape.hidden
         self._row_bytes = model.shape.hidden * ITEM_BYTES[model.contract]
@@ -135,5 +140,6 @@ class Intake:
             alone=group.position >= state.prompt,
             chooser=self._chooser if draws else None,
             drafts=group.drafts if draws else (),
+            check=None if state.before is None else partial(self._band.check, state.before.node),
         )
         self._scheduler.submit(self._lane, step)

@@ -26,6 +26,7 @@ from diffuse_core.services.stage_outlet import NeighbourLost, Outlet
 if TYPE_CHECKING:
     from diffuse_core.domain.messages import OpenSession, Reroute, Resume
     from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.rms_band import Learned
     from diffuse_core.ports import Clock
     from diffuse_core.services.links import Link, Links
     from diffuse_core.services.pass_clock import PassClock
@@ -66,6 +67,7 @@ class StageRun:
         kv_bytes: int,
         rows_alone: int,
         times: PassClock | None,
+        learned: Learned,
     ) -> None:
         width = model.shape.hidden * ITEM_BYTES[model.contract]
         piece = max(1, min(PREFILL_ROWS, MAX_BODY_BYTES // width))
@@ -80,7 +82,7 @@ class StageRun:
 
         sampler = Sampler(message.decoding, message.prompt, message.past, message.seen)
         self._times = times
-        self.intake = Intake(model, state, sampler, scheduler, self.lane, clock, times)
+        self.intake = Intake(model, state, sampler, scheduler, self.lane, clock, times, learned)
         self.outlet = Outlet(model, state, self.intake, client, times)
         self.outlet.flowing = message.epoch == 0
         self.drafts = min(MAX_DRAFTS, rows_alone - 1)

@@ -71,7 +71,10 @@ def checked_rows(
     if step.tokens is not None:
         return CheckedRows(torch.tensor(step.tokens, dtype=torch.int64), ())
     assert step.hidden is not None  # noqa: S101 - _hidden_count checked it
-    return _finite(step.hidden)
+    checked = _finite(step.hidden)
+    if step.check is not None:
+        step.check(step.position, checked.rms)
+    return checked
 
 
 def _check_alone(step: StageStep, count: int, rows_alone: int) -> None:
