@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import Refused
+from diffuse_core.services.rhythm import Rhythm
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 SHORT_ROWS = 8
 """A step of at most so many rows runs together with others; never a matter of load."""
+SHORT_ALONE = 32
+"""The same of one whose rows are to be as if each ran alone: a token and guesses behind it."""
 MAX_BATCH = 64
 MAX_STEPS = 8192
 """Steps of one Session that may wait: a prompt of a million tokens, cut as it should be."""
@@ -66,6 +69,8 @@ class Lane:
         self.over = False
         """No step of it runs any more: it was closed, or one failed."""
         self.closed = False
+        self.since = 0.0
+        """When it was last lined up."""
         self.long: LongPass | None = None
         """Belongs to the executor thread."""
 
@@ -95,6 +100,7 @@ class Scheduler:
         self._short_s: deque[float] = deque(maxlen=REMEMBERED)
         self._short_rows: deque[int] = deque(maxlen=REMEMBERED)
         self._short_at = 0.0
+        self._rhythm = Rhythm()
         self._tasks = TaskOwner("scheduler")
         self._tasks.spawn(self._work(), "passes")
 
@@ -172,8 +178,9 @@ class Scheduler:
     def _line_up(self, lane: Lane) -> None:
         if lane.ready:
             lane.in_turn = True
-            short = rows_of(lane.steps[0]) <= SHORT_ROWS
-            (self._short if short else self._long).append(lane)
+            (self._short if _is_short(lane.steps[0]) else self._long).append(lane)
+            lane.since = self._clock.monotonic()
+            self._rhythm.began(lane.since)
             self._wanted.set()
 
     def _end(self, lane: Lane) -> None:
@@ -199,6 +206,7 @@ class Scheduler:
             if self._begun is not None:
                 await self._advance(self._begun)
             if not self._short and not self._long and self._begun is None:
+                self._rest()
                 self._wanted.clear()
                 await self._wanted.wait()
 
@@ -210,6 +218,8 @@ class Scheduler:
         steps = [lane.steps.popleft() for lane in lanes]
         outcomes: list[StageResult | Refused]
         brief = self._is_brief(sum(map(rows_of, steps)))
+        started = self._clock.monotonic()
+        waits = [started - lane.since for lane in lanes]
         try:
             outcomes, seconds = await self._compute.run(
                 lambda: self._timed_run(steps), brief=brief
@@ -226,6 +236,16 @@ class Scheduler:
             self._short_rows.append(rows)
             self._short_at = self._clock.monotonic()
             self._meter.add(rows, seconds, short=True)
+            for lane, waited in zip(lanes, waits, strict=True):
+                if not lane.over:
+                    self._meter.waited(waited)
+
+    def _rest(self) -> None:
+        """Nothing is to be run: stay awake if that will change in a moment."""
+        seconds = self._rhythm.ended(self._clock.monotonic())
+        stay_awake = getattr(asyncio.get_running_loop(), "stay_awake", None)
+        if seconds and stay_awake is not None:
+            stay_awake(seconds)
 
     def _is_brief(self, rows: int) -> bool:
         """Whether a pass of so many rows will hardly take longer than BRIEF_S.
@@ -294,6 +314,10 @@ class Scheduler:
             self._end(lane)
         else:
             self._line_up(lane)
+
+
+def _is_short(step: StageStep) -> bool:
+    return rows_of(step) <= (SHORT_ALONE if step.alone else SHORT_ROWS)
 
 
 def _failure(error: Exception) -> Refused:
