@@ -1,6 +1,7 @@
 """Frames: one message, and the raw bytes (a tensor, a piece of a bundle) that follow it.
 
-Layout: 4 bytes little-endian length of the message, the message in msgpack, the body.
+Layout: the length of the message, the message in msgpack, the body. The length is one byte up to
+LONGEST_SHORT, else LONG and 4 bytes little-endian: what goes round for every token is short.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from diffuse_core.errors import ChannelClosed
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 64 * 2**10
 """What a body may take, so that a message always fits beside it."""
 
-_HEADER = 4
+LONG = 0xFF
+LONGEST_SHORT = LONG - 1
+_LONG_HEADER = 5
 # The last is what fields that are not known here, nested a thousand deep, lead to.
 _MALFORMED = (msgspec.DecodeError, ValueError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
@@ -37,11 +40,17 @@ def encode(message: AnyMessage, body: bytes | memoryview = b"") -> bytes:
     Raises:
         ValueError: the frame would pass MAX_FRAME_BYTES; the caller must cut it smaller.
     """
-    head = _encoder.encode(message)
-    frame = b"".join((len(head).to_bytes(_HEADER, "little"), head, body))
+    frame = framed(_encoder.encode(message), body)
     if len(frame) > MAX_FRAME_BYTES:
         raise ValueError(f"a frame of {len(frame)} bytes passes the limit of {MAX_FRAME_BYTES}")
     return frame
+
+
+def framed(head: bytes, body: bytes | memoryview = b"") -> bytes:
+    """The frame of a message that is encoded already."""
+    size = len(head)
+    length = size.to_bytes() if size <= LONGEST_SHORT else b"\xff" + size.to_bytes(4, "little")
+    return b"".join((length, head, body))
 
 
 def decode(frame: bytes) -> tuple[AnyMessage | None, memoryview]:
@@ -51,12 +60,14 @@ def decode(frame: bytes) -> tuple[AnyMessage | None, memoryview]:
         ChannelClosed: the frame is malformed; whoever sent it is not to be listened to further.
     """
     view = memoryview(frame)
-    size = int.from_bytes(view[:_HEADER], "little")
-    if len(view) < _HEADER + size:
+    size, start = (view[0], 1) if len(view) else (LONG, _LONG_HEADER)
+    if size == LONG:
+        size, start = int.from_bytes(view[1:_LONG_HEADER], "little"), _LONG_HEADER
+    if len(view) < start + size:
         raise ChannelClosed("a frame was shorter than it claims; the channel was closed")
-    head = view[_HEADER : _HEADER + size]
+    head = view[start : start + size]
     try:
-        return _decoder.decode(head), view[_HEADER + size :]
+        return _decoder.decode(head), view[start + size :]
     except _MALFORMED as error:
         if _unknown_kind(head):
             return None, memoryview(b"")

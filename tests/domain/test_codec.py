@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diffuse_core.domain.codec import MAX_BODY_BYTES, decode, encode
-from diffuse_core.domain.messages import Ping, Push
+from diffuse_core.domain.codec import LONG, LONGEST_SHORT, MAX_BODY_BYTES, decode, encode
+from diffuse_core.domain.messages import NotAllowed, Ping, Push
 from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed
 
@@ -26,9 +26,19 @@ def test_a_body_of_the_largest_size_fits_and_one_more_frame_byte_does_not() -> N
         encode(Ping(1), bytes(MAX_FRAME_BYTES))
 
 
+@pytest.mark.parametrize("size", [1, LONGEST_SHORT - 1, LONGEST_SHORT, LONG, 1000])
+def test_a_short_message_takes_one_byte_more_and_others_five(size: int) -> None:
+    for length in range(max(0, size - 60), size + 1):
+        message = NotAllowed("x" * min(length, 512))
+        head = msgspec.msgpack.encode(message)
+        frame = encode(message, b"body")
+        assert len(frame) == len(head) + 4 + (1 if len(head) <= LONGEST_SHORT else 5)
+        assert decode(frame) == (message, b"body")
+
+
 def _frame(content: object) -> bytes:
     head = msgspec.msgpack.encode(content)
-    return len(head).to_bytes(4, "little") + head
+    return b"\xff" + len(head).to_bytes(4, "little") + head
 
 
 def test_a_kind_from_a_newer_version_is_ignored() -> None:
@@ -42,13 +52,16 @@ def test_a_kind_from_a_newer_version_is_ignored() -> None:
     [
         b"",
         b"\x05",
-        (2**32 - 1).to_bytes(4, "little") + b"x",
+        b"\xff",
+        b"\xff\x01\x00\x00",
+        b"\xff" + (2**32 - 1).to_bytes(4, "little") + b"x",
         _frame({"t": "ping", "nonce": "one"}),
         _frame({"t": "ping"}),
         _frame({"nonce": 1}),
         _frame([1, 2]),
         _frame({"t": 5}),
-        b"\x01\x00\x00\x00\xc1",
+        b"\x01\xc1",
+        b"\x00",
     ],
 )
 def test_a_malformed_frame_closes_the_channel(frame: bytes) -> None:

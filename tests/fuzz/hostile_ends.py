@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from diffuse_core.domain.codec import decode
+from diffuse_core.domain.codec import decode, framed
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.relay_messages import CircuitOffered
 from diffuse_core.errors import ChannelClosed, Unreachable
@@ -101,7 +101,7 @@ class HostileEnds:
         elif step is Step.FRAME:
             await self._send(end, argument)
         else:
-            frame = len(argument).to_bytes(4, "little") + argument
+            frame = framed(argument)
             for _ in range(_FULL if step is Step.FLOOD else 1):
                 await self._send(end, frame)
 

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from diffuse_core.domain.codec import decode, encode
+from diffuse_core.domain.codec import decode, encode, framed
 from diffuse_core.domain.messages import AnyMessage
 from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed
@@ -44,8 +44,8 @@ def samples() -> dict[str, bytes]:
         for number in range(2):
             found[f"{tag}-{number}"] = encode(values.make(kind), bytes(number * 8))
     unknown = msgspec.msgpack.encode({"t": "teleport", "to": [1, {"x": None}]})
-    found["unknown"] = len(unknown).to_bytes(4, "little") + unknown
+    found["unknown"] = framed(unknown)
     # Deeper than Python goes, in a field that is not known here.
     deep = b"\x83\xa1t\xa4ping\xa5nonce\x01\xa1x" + b"\x91" * 5000 + b"\xc0"
-    found["deep"] = len(deep).to_bytes(4, "little") + deep
+    found["deep"] = framed(deep)
     return found

@@ -9,7 +9,7 @@ from typing import get_args
 
 import msgspec
 
-from diffuse_core.domain.codec import decode, encode
+from diffuse_core.domain.codec import decode, encode, framed
 from diffuse_core.domain.gossip import MAX_OUTBOX, Gossip
 from diffuse_core.domain.identity import Identity, NodeId
 from diffuse_core.domain.messages import GossipMessage, Push
@@ -58,7 +58,7 @@ class _Talk:
 
     def message(self, sender: NodeId, argument: bytes) -> None:
         try:
-            message, _ = decode(len(argument).to_bytes(4, "little") + argument)
+            message, _ = decode(framed(argument))
         except ChannelClosed:
             return
         if isinstance(message, _RECEIVED):

@@ -14,6 +14,7 @@ import msgspec
 
 from diffuse_core.adapters.memory_transport import MemoryNetwork
 from diffuse_core.domain.circuit_pieces import cut
+from diffuse_core.domain.codec import framed
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import Ping
 from diffuse_core.domain.relay_messages import CircuitOffered, CircuitReady, RelayRefused, Reserved
@@ -103,7 +104,7 @@ def samples() -> dict[str, bytes]:
     joined = [*grant, offer, message_on(2, CircuitReady())]
     proven = [*joined, *_pieces(2, NODES[6])]
     ping = msgspec.msgpack.encode(Ping(1))
-    frame = b"\x00" + len(ping).to_bytes(4, "little") + ping
+    frame = b"\x00" + framed(ping)
     return {
         "granted": script(*grant, wait_for(25.0), *grant, wait_for(70.0)),
         "refused": script(message_on(0, RelayRefused("busy")), wait_for(1.0), *grant),
