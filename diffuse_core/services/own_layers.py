@@ -153,7 +153,15 @@ class OwnLayers:
                 f"{name} is a path here; if these are the weights of the network's model, "
                 f"add --private-model {name}"
             )
-        source = self._means.store.open(name, getting)
+        try:
+            source = self._means.store.open(name, getting)
+        except ModelUnusable:
+            raise
+        except ModelUnknown as error:
+            raise ModelUnknown(
+                f"the weights of the layers that are to run here cannot be had: {error}. Say "
+                "where they are: --private-model PATH, ORG/NAME or demo"
+            ) from error
         here = reference(source, model.contract)
         if here.fingerprint != model.fingerprint or here.shape != model.shape:
             raise ModelUnusable(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.messages import ForwardHidden, OpenSession
-from diffuse_core.domain.view import Finished, GenerateRequest, Healed, TextDelta
+from diffuse_core.domain.view import GenerateRequest, Healed, TextDelta
 from tests.services import tiny_model
-from tests.services.cluster import Cluster, start_split
+from tests.services.cluster import SPLITS, Cluster, start_split
 from tests.services.private_client import private_client
+from tests.services.stage_net import CountingExecutor, refusing, with_nan
 from tests.services.tiny_model import LAYERS, ids, make_tiny_model, words
 from tests.services.waiting import until
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
     from pathlib import Path
 
+    from diffuse_core.domain.view import RouteStep
+    from tests.services.cluster import Host
     from tests.services.private_client import PrivateClient
 
 pytestmark = pytest.mark.slow
@@ -45,8 +50,13 @@ def wide(
     monkeypatch.setattr(tiny_model, "VOCAB", WORDS + 2)
     model = make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
 
-    async def start(stages: int, **options: bool) -> Cluster:
-        return await start_split(stack, model, tmp_path, stages, **options)
+    async def start(stages: int, *, load: Callable = load_slice, **options: bool) -> Cluster:
+        if load is load_slice:
+            return await start_split(stack, model, tmp_path, stages, **options)
+        cluster = Cluster(stack, model, tmp_path, **options)
+        for cap in SPLITS[stages]:
+            await cluster.host(cap, load=load)
+        return cluster
 
     return start
 
@@ -161,41 +171,58 @@ async def test_guesses_are_local_and_change_nothing(
     await all_idle(cluster, hidden)
 
 
-@pytest.mark.parametrize("tail", [0, 2])
-async def test_a_host_in_the_middle_is_lost(
-    stack: AsyncExitStack, wide: Callable, tail: int
-) -> None:
-    cluster = await wide(2)
+class Fragile(CountingExecutor):
+    """The real executor, of a host that may break."""
+
+    def __init__(self, *given: object) -> None:
+        self._inner = load_slice(*given)
+        self.rows, self.at_row, self.spoil = Counter(), {}, None
+
+
+def breaks(cluster: Cluster, host: Host, act: str) -> None:
+    if act == "dies":
+        cluster.crash(host)
+        cluster.hosts.remove(host)
+    else:
+        host.executors[-1].spoil = with_nan if act == "nan" else refusing
+
+
+@pytest.mark.parametrize("act", ["dies", "nan", "refuses"])
+@pytest.mark.parametrize(("tail", "place"), [(0, 1), (0, 2), (2, 1), (2, 2)])
+async def test_a_host_is_lost(wide: Callable, tail: int, place: int, act: str) -> None:
+    """The first after our own layers, or the last one; their replicas take over."""
+    cluster = await wide(2, load=Fragile)
     plain = await cluster.client()
     _, wanted, _ = await plain.whole(ask(30, 30, sampling=WARM))
     for _ in range(2):
-        await cluster.host(5)
+        await cluster.host(5, load=Fragile)
     hidden = await private_client(cluster)
-    request = ask(30, 30, sampling=WARM, private=3, private_tail=tail)
     tokens: list[int] = []
     healed: list[Healed] = []
-    finished = None
+    routes: list[tuple[RouteStep, ...]] = []
+    request = ask(30, 30, sampling=WARM, private=3, private_tail=tail)
     async with aclosing(hidden.client.generate(request)) as events:
         async for event in events:
             if isinstance(event, TextDelta):
                 tokens += event.token_ids
             elif isinstance(event, Healed):
                 healed.append(event)
-            elif isinstance(event, Finished):
-                finished = event
             else:
-                route = event.route
+                routes.append(event.route)
             if len(tokens) == 5 and not healed:
-                lost = next(host for host in cluster.hosts if host.id.hex() == route[1].node)
-                if lost in cluster.hosts:
-                    cluster.crash(lost)
-                    cluster.hosts.remove(lost)
+                lost = routes[0][place].node
+                for host in cluster.hosts[:]:
+                    if host.id.hex() == lost:
+                        breaks(cluster, host, act)
     assert tuple(tokens) == wanted
-    assert [event.lost.node for event in healed] == [route[1].node]
-    assert finished is not None
-    assert finished.route[0] == route[0]
+    assert [event.lost.node for event in healed] == [lost]
+    assert all(step.node != lost for step in routes[-1])
+    assert routes[-1][0] == routes[0][0]
     assert hidden.ear.tells((*ids(30), *tokens)) == []
-    await all_idle(cluster, hidden)
+    await hidden.idle()
+    for host in cluster.hosts:
+        if host.id.hex() != lost:
+            await host.idle()
 
 
 async def test_a_cancelled_answer_frees_everything(wide: Callable) -> None:

@@ -1,0 +1,53 @@
+"""Guesses are told to nobody, and come back as they were whatever comes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from diffuse_core.domain.messages import ForwardHidden
+from diffuse_core.services import own_links
+from diffuse_core.services.own_links import Guesses
+
+SESSION = b"s" * 16
+
+
+def rows(position: int, *drafts: int, epoch: int = 0) -> ForwardHidden:
+    return ForwardHidden(SESSION, position, 1 + len(drafts), drafts, epoch)
+
+
+def test_zeros_go_out_and_ids_come_back() -> None:
+    guesses = Guesses()
+    given = rows(40, 1234, 2345)
+    sent = guesses.conceal(given)
+    assert sent == msgspec.structs.replace(given, drafts=(0, 0))
+    assert guesses.reveal(sent) == given
+
+
+def test_rows_without_guesses_are_left_alone() -> None:
+    guesses = Guesses()
+    assert guesses.conceal(rows(40)) == rows(40)
+    assert guesses.reveal(rows(40)) == rows(40)
+
+
+def test_what_others_make_of_it_does_not_count() -> None:
+    guesses = Guesses()
+    guesses.conceal(rows(40, 1234, 2345))
+    assert guesses.reveal(rows(40, 7, 8, 9)).drafts == (1234, 2345)
+    assert guesses.reveal(rows(40)).drafts == (1234, 2345)
+    assert guesses.reveal(rows(41, 7)).drafts == ()
+    assert guesses.reveal(rows(40, 7, epoch=1)).drafts == ()
+
+
+def test_rows_sent_again_without_guesses_have_none() -> None:
+    guesses = Guesses()
+    guesses.conceal(rows(40, 1234))
+    guesses.conceal(rows(40))
+    assert guesses.reveal(rows(40, 0)).drafts == ()
+
+
+def test_the_oldest_are_forgotten() -> None:
+    guesses = Guesses()
+    for position in range(own_links.MAX_GUESSES + 1):
+        guesses.conceal(rows(position, 5))
+    assert guesses.reveal(rows(0, 0)).drafts == ()
+    assert guesses.reveal(rows(1, 0)).drafts == (5,)
