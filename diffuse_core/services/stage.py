@@ -7,7 +7,6 @@ the Sessions that go through it. What runs when is the scheduler's business.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ from diffuse_core.domain.messages import (
 )
 from diffuse_core.domain.rms_band import Learned
 from diffuse_core.domain.token_line import Tokens
-from diffuse_core.errors import DiffuseError, RefusalReason, Refused
+from diffuse_core.errors import RefusalReason, Refused
 from diffuse_core.services.meter import Meter
 from diffuse_core.services.pass_clock import PassClock
 from diffuse_core.services.scheduler import Scheduler
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from diffuse_core.ports import Clock
     from diffuse_core.services.compute import ComputeThread
     from diffuse_core.services.links import Link, Links
-
-log = logging.getLogger(__name__)
 
 SILENT_S = 10.0
 """A Client that is not heard for so long gets no more: it asks every second whether we live."""
@@ -103,6 +100,9 @@ class StageService:
         links.handle(Credit, self._on_credit)
         links.handle(CloseSession, self._on_close)
         links.handle(WatchSession, self._on_watch)
+        # What is on the way of every token does not wait for its link's turn.
+        links.handle_promptly(ForwardTokens, self._take_tokens)
+        links.handle_promptly(ForwardHidden, self._take_hidden)
         links.on_ended(self._on_link_ended)
         self._tasks.spawn(self._sweep(), "sweep")
 
@@ -128,7 +128,8 @@ class StageService:
         """End all Sessions, telling their Clients; idempotent."""
         self.drain()
         for run in list(self._runs.values()):
-            await self._fail(run, self._own, "leaving", "the host is leaving")
+            self._forget(run)
+            await run.tell_failed(self._own, "leaving", "the host is leaving", kept=False)
         # What still points here would keep the weights in memory when the Host has moved on.
         self._links.unhandle(OpenSession, Reroute, Resume, ForwardTokens, ForwardHidden)
         self._links.unhandle(RowsRun, Credit, CloseSession, WatchSession)
@@ -200,9 +201,9 @@ class StageService:
                 await work
             except RunFailed as error:
                 if not error.kept:
-                    await self._fail(run, error.node, error.reason, str(error))
+                    self._fail(run, error.node, error.reason, str(error))
                     return
-                await self._pause(run, error.node, error.reason, str(error))
+                self._pause(run, error.node, error.reason, str(error))
             # What is under way is worth having, whoever takes the place of the lost.
             work = run.collect()
 
@@ -222,10 +223,11 @@ class StageService:
             check_route(message.route, message.index, self._model.shape.layers)
             run.state.check_reroute(message, self._own)
         except Refused as error:
-            await self._fail(run, self._own, error.reason, str(error))
+            self._fail(run, self._own, error.reason, str(error))
             return
         run.reroute(message, link)
-        self._start(run)
+        if not self._start(run):
+            self._fail(run, self._own, "busy", "too many sessions")
 
     async def _on_resume(self, link: Link, message: Resume, _body: memoryview) -> None:
         run = self._runs.get(message.session)
@@ -237,10 +239,16 @@ class StageService:
 
     # --- rows -------------------------------------------------------------------------
 
-    async def _on_tokens(self, link: Link, message: ForwardTokens, _body: memoryview) -> None:
+    async def _on_tokens(self, link: Link, message: ForwardTokens, body: memoryview) -> None:
+        self._take_tokens(link, message, body)
+
+    async def _on_hidden(self, link: Link, message: ForwardHidden, body: memoryview) -> None:
+        self._take_hidden(link, message, body)
+
+    def _take_tokens(self, link: Link, message: ForwardTokens, _body: memoryview) -> bool:
         run = self._runs.get(message.session)
         if run is None or not run.state.is_first or not run.listens(message.epoch):
-            return
+            return True
         # One node may be both; what goes round the ring stands behind the prompt.
         of_client, of_tail = run.is_client(link), link.remote == run.state.tail.node
         if of_tail and message.position < run.state.prompt:
@@ -254,21 +262,23 @@ class StageService:
                 run.intake.feed(Tokens(message.position, message.tokens))
         except Refused as error:
             if of_client:
-                await self._fail(run, self._own, "invalid", str(error))
+                self._fail(run, self._own, "invalid", str(error))
             else:
-                await self._pause(run, link.remote, "invalid", str(error))
+                self._pause(run, link.remote, "invalid", str(error))
+        return True
 
-    async def _on_hidden(self, link: Link, message: ForwardHidden, body: memoryview) -> None:
+    def _take_hidden(self, link: Link, message: ForwardHidden, body: memoryview) -> bool:
         run = self._runs.get(message.session)
         if run is None or run.state.before is None or link.remote != run.state.before.node:
-            return
+            return True
         if not run.listens(message.epoch):
-            return
+            return True
         try:
             run.intake.take_hidden(message, body)
             run.outlet.source = link
         except Refused as error:
-            await self._pause(run, link.remote, "invalid", str(error))
+            self._pause(run, link.remote, "invalid", str(error))
+        return True
 
     async def _on_rows_run(self, link: Link, message: RowsRun, _body: memoryview) -> None:
         run = self._runs.get(message.session)
@@ -280,7 +290,7 @@ class StageService:
             run.state.count_ran_after(message.rows)
             run.outlet.has_room()
         except Refused as error:
-            await self._pause(run, link.remote, "invalid", str(error))
+            self._pause(run, link.remote, "invalid", str(error))
 
     async def _on_credit(self, link: Link, message: Credit, _body: memoryview) -> None:
         run = self._runs.get(message.session)
@@ -293,9 +303,9 @@ class StageService:
         try:
             await run.outlet.go_round()
         except NeighbourLost as error:
-            await self._pause(run, NodeId(run.state.ring.node), "lost", str(error))
+            self._pause(run, NodeId(run.state.ring.node), "lost", str(error))
         except Refused as error:
-            await self._fail(run, self._own, error.reason, str(error))
+            self._fail(run, self._own, error.reason, str(error))
 
     # --- ends -------------------------------------------------------------------------
 
@@ -324,38 +334,26 @@ class StageService:
             only = link.remote == run.backward and self._links.find(link.remote) is None
             if only or link in (run.outlet.next, run.outlet.source):
                 text = f"the link to stage {short_text(link.remote)} ended"
-                self._tasks.spawn(self._pause(run, link.remote, "lost", text), "lost")
+                self._pause(run, link.remote, "lost", text)
 
-    async def _pause(self, run: StageRun, node: bytes, reason: RefusalReason, detail: str) -> None:
+    def _pause(self, run: StageRun, node: bytes, reason: RefusalReason, detail: str) -> None:
         """Keep what is here, for another may take that node's place; and say so once."""
         if self._runs.get(run.state.id) is not run:
             return
-        epoch = run.state.epoch
         if run.accuse(node, deaf=reason == "invalid"):
-            await self._tell(run, NodeId(node), reason, detail, epoch, kept=True)
+            self._tell(run, node, reason, detail, kept=True)
 
-    async def _fail(self, run: StageRun, node: NodeId, reason: RefusalReason, detail: str) -> None:
+    def _fail(self, run: StageRun, node: NodeId, reason: RefusalReason, detail: str) -> None:
         if self._runs.get(run.state.id) is not run:
             return
-        epoch = run.state.epoch
         self._forget(run)
-        await self._tell(run, node, reason, detail, epoch, kept=False)
+        self._tell(run, node, reason, detail, kept=False)
 
-    async def _tell(
-        self,
-        run: StageRun,
-        node: NodeId,
-        reason: RefusalReason,
-        detail: str,
-        epoch: int,
-        *,
-        kept: bool,
+    def _tell(
+        self, run: StageRun, node: bytes, reason: RefusalReason, detail: str, *, kept: bool
     ) -> None:
-        failed = SessionFailed(run.state.id, node, reason, detail[:512], kept=kept, epoch=epoch)
-        try:
-            await run.client.send(failed)
-        except DiffuseError as error:
-            log.debug("could not tell the client of a failure: %s", error)
+        """Tell the Client, in a task of its own: nothing here waits for its link."""
+        self._tasks.spawn(run.tell_failed(node, reason, detail, kept=kept), "failed")
 
     def _forget(self, run: StageRun) -> None:
         """Free everything of a Session; its cache after what the executor runs now."""
@@ -380,4 +378,4 @@ class StageService:
                     self._forget(run)
                 elif now - run.heard >= SILENT_S:
                     text = f"the client was not heard for {SILENT_S:.0f} s"
-                    await self._fail(run, self._own, "lost", text)
+                    self._fail(run, self._own, "lost", text)

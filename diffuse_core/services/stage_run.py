@@ -13,12 +13,13 @@ from diffuse_core.domain.messages import (
     MAX_DRAFTS,
     Rerouted,
     SessionAlive,
+    SessionFailed,
     SessionOpened,
     WatchSession,
 )
 from diffuse_core.domain.session import PREFILL_ROWS, StageSession
 from diffuse_core.domain.shapes import ITEM_BYTES
-from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, Unreachable
+from diffuse_core.errors import ChannelClosed, DiffuseError, RefusalReason, Refused, Unreachable
 from diffuse_core.services.scheduler import Lane, Scheduler
 from diffuse_core.services.stage_intake import Intake
 from diffuse_core.services.stage_outlet import NeighbourLost, Outlet
@@ -284,6 +285,17 @@ class StageRun:
     def is_client(self, link: Link) -> bool:
         """Whether the Client is at the other end; it may come over another link than before."""
         return link.remote == self.client.remote
+
+    async def tell_failed(
+        self, node: bytes, reason: RefusalReason, detail: str, *, kept: bool
+    ) -> None:
+        """Tell the Client who is to blame; never raises."""
+        state = self.state
+        failed = SessionFailed(state.id, node, reason, detail[:512], kept=kept, epoch=state.epoch)
+        try:
+            await self.client.send(failed)
+        except DiffuseError as error:
+            log.debug("could not tell the client of a failure: %s", error)
 
     async def watch_next(self, links: Links) -> None:
         """While the Client waits: end a relayed link to the next Stage that nothing comes over.
