@@ -139,6 +139,8 @@ class RouteChoice:
         layers = self.model.shape.layers
         if kept:
             staying = [(NodeId(hop.node), hop.part) for hop in kept]
+            if not gaps(layers, (part for _, part in staying)):
+                return staying
             return refill_route(layers, candidates, avoid, self._rng, staying, asker=self.own)
         return choose_route(layers, candidates, avoid, self._rng, asker=self.own)
 

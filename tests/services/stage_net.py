@@ -161,7 +161,8 @@ class StageNet:
         self.hosts: list[StageHost] = []
         self.members_: dict[NodeId, Member] = {}
         self.clock = SystemClock()
-        self.links = Links(self.memory.transport(Identity(b"c" * 32).node))
+        self.id = Identity(b"c" * 32).node
+        self.links = Links(self.memory.transport(self.id))
         self.desk = SessionDesk(self.links)
         stack.push_async_callback(self.desk.tasks.close)
         stack.push_async_callback(self.links.close)
