@@ -104,3 +104,40 @@ def test_a_second_loss_counts_when_it_came_another_way() -> None:
         for way in ways:
             blame.saw(lost(X, relayed_through=way))
         assert (X in blame.out) == out, ways
+
+
+def test_the_ends_of_a_lost_way_may_meet_again_once() -> None:
+    blame = Blame()
+    for expected in (None, X, X):
+        blame.accused(lost(X, accuser=A), reached=True)
+        assert blame.to_replace(lost(X, accuser=A)) == expected
+
+
+def test_who_computed_wrongly_is_replaced_at_once() -> None:
+    blame = Blame()
+    wrong = lost(X, accuser=A, reason="invalid")
+    blame.accused(wrong, reached=True)
+    assert blame.to_replace(wrong) == X
+
+
+def test_who_accuses_one_after_the_other_is_replaced() -> None:
+    blame = Blame()
+    blame.accused(lost(X, accuser=A), reached=True)
+    blame.accused(lost(Y, accuser=A), reached=True)
+    assert blame.to_replace(lost(Y, accuser=A)) == A
+
+
+def test_who_cannot_be_reached_is_replaced_whoever_says_so() -> None:
+    blame = Blame()
+    blame.accused(lost(X, accuser=A), reached=False)
+    assert blame.to_replace(lost(X, accuser=A)) == X
+    blame.accused(lost(Y, accuser=A), reached=True)
+    assert blame.to_replace(lost(Y, accuser=A)) is None
+
+
+def test_a_way_of_ours_is_no_reason_to_replace_a_stage() -> None:
+    blame = Blame()
+    blame.saw(lost(X))
+    assert blame.to_replace(lost(X)) is None
+    blame.saw(lost(X))
+    assert blame.to_replace(lost(X)) == X

@@ -34,7 +34,6 @@ STAGES = pytest.mark.parametrize("index", [0, 1, 2], ids=["first", "middle", "la
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "CREDITS", 8)
     monkeypatch.setattr(roll_call, "WATCH_S", 0.1)
-    monkeypatch.setattr(roll_call, "SILENT_S", 0.5)
     monkeypatch.setattr(module, "MOST_GRACE_S", 10.0)
 
 

@@ -225,3 +225,28 @@ async def test_a_circuit_that_falls_silent_is_replaced(
     assert f"stage {last.id.hex()[:8]} (layers 5:10) was lost (it stopped answering" in told
     assert frozen.closed
     await nothing_left(cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1], ids=["first", "last"])
+async def test_a_stage_behind_a_sentinel_is_replaced(
+    cluster: Cluster, tiny: TinyModel, victim: int
+) -> None:
+    """All go through relays: the one that is lost, its neighbour, and who takes its place."""
+    for _ in range(2):
+        for cap in (5, 5):
+            await cluster.host(cap, relayed=True)
+    client = await cluster.client()
+    async with aclosing(client.generate(ask())) as stream:
+        said = await heard(stream, 10)
+        on_route = [host for host in cluster.hosts if host.service.stage.sessions]
+        lost = sorted(on_route, key=lambda host: host.service.slice)[victim]
+        cluster.crash(lost)
+        more, finished = await rest(stream)
+    assert tuple(said + more) == tiny.says(ids(13), COUNT, ignore_eos=True)
+    assert f"stage {lost.id.hex()[:8]}" in finished.events[0]
+    assert lost.id.hex() not in {step.node for step in finished.route}
+    assert {step.via for step in finished.route} == {"relay"}
+    for host in cluster.hosts:
+        if host is not lost:
+            await host.idle()
