@@ -42,6 +42,10 @@ def admit(message: OpenSession, terms: StageTerms) -> int:
         Refused: with the reason.
     """
     model = terms.model
+    if message.spots and max(message.spots) >= model.shape.hidden:
+        raise Refused(f"hidden states have {model.shape.hidden} numbers, counted from 0")
+    if message.audit and not message.epoch:
+        raise Refused("an audit's session has an epoch above 0")
     check_route(message.route, message.index, model.shape.layers)
     _check_past(message)
     hop = message.route[message.index]
@@ -63,7 +67,8 @@ def admit(message: OpenSession, terms: StageTerms) -> int:
 def _check_past(message: OpenSession) -> None:
     if message.prompt + message.drawn >= message.budget:
         raise Refused("the budget leaves no position for a token")
-    if len(message.past) > message.drawn or len(message.seen) > message.prompt:
+    most = message.budget - message.prompt if message.audit else message.drawn
+    if len(message.past) > most or len(message.seen) > message.prompt:
         raise Refused("the session brings more tokens than it says it has")
     sampling, last = message.decoding.sampling, message.index == len(message.route) - 1
     if last and sampling.needs_past and len(message.past) != message.drawn:
@@ -75,6 +80,7 @@ def _room(message: OpenSession, terms: StageTerms) -> int:
     per_position = len(message.route[message.index].part) * shape.kv_bytes
     if message.index < len(message.route) - 1:
         per_position += shape.hidden * ITEM_BYTES[terms.model.contract]
+    per_position += len(message.spots) * ITEM_BYTES[terms.model.contract]
     need = per_position * message.budget
     if need > terms.kv_budget:
         raise Refused(

@@ -98,6 +98,14 @@ class Kept:
             return piece
         return self._joined([piece, *self._pieces[index + 1 : index + self._most_rows]])
 
+    def row_from(self, position: int) -> Piece | None:
+        """Rows from this very one on, to be looked at; None when there are none."""
+        if not 0 <= position < self.end:
+            return None
+        piece = self._pieces[bisect_right(self._starts, position) - 1]
+        at = (position - piece.position) * self._row_bytes
+        return Piece(position, piece.end - position, piece.data[at:])
+
     def _joined(self, pieces: Sequence[Piece]) -> Piece:
         rows = 0
         taken: list[Piece] = []

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from diffuse_core.domain.audit_messages import AuditMessage, Coordinates
 from diffuse_core.domain.buckets import BUCKETS, SUMMARY_BYTES
 from diffuse_core.domain.decoding import (
     MAX_TOKENS,
@@ -31,7 +32,7 @@ from diffuse_core.domain.records import (
 from diffuse_core.domain.relay_messages import RelayMessage
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import FeedUpdate, GenerateEvent, GenerateRequest, Liveness
-from diffuse_core.domain.wire import Message, Nonce, Text
+from diffuse_core.domain.wire import Message, Nonce, Text, WireSessionId
 from diffuse_core.errors import RefusalReason
 
 PROTOCOL_MAJOR = 2
@@ -47,7 +48,6 @@ MAX_DRAFTS = 31
 MARK_BYTES = 12
 """Of one Stage, on the way of a token whose times are measured (see domain.waterfall)."""
 
-WireSessionId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
 """How often a Session's Route was changed; rows of an earlier Route are not listened to."""
@@ -163,6 +163,10 @@ class OpenSession(Message, frozen=True, tag="open"):
     in the Route; `past` are these tokens, and `seen` the ids of the prompt, sent to a last Stage
     only, and only where penalties need them. `timed` asks for marks (see domain.waterfall).
     A Stage that is opened at an `epoch` above 0 sends nothing on before it is told to (Resume).
+    Of each row that it takes the Stage keeps the numbers at `spots`, for TellSpots.
+    `audit` asks it to compute again what another Stage did, and to send nothing on at all: it
+    gets what the Stage before gave to that one (TakeMirror), and a last Stage gets the tokens
+    that were drawn (`past`), to tell what it would have drawn.
     """
 
     session: WireSessionId
@@ -179,6 +183,8 @@ class OpenSession(Message, frozen=True, tag="open"):
     past: Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=MAX_TOKENS)] = ()
     seen: Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=MAX_TOKENS)] = ()
     timed: bool = False
+    spots: Coordinates = ()
+    audit: bool = False
 
 
 class SessionOpened(Message, frozen=True, tag="opened"):
@@ -421,4 +427,6 @@ SessionMessage = (
 )
 BundleMessage = GetBundle | BundlePart
 OwnerMessage = Subscribe | Update | Generate | Generated | CancelGenerate | StopNode | NotAllowed
-AnyMessage = GossipMessage | SessionMessage | BundleMessage | RelayMessage | OwnerMessage
+AnyMessage = (
+    GossipMessage | SessionMessage | AuditMessage | BundleMessage | RelayMessage | OwnerMessage
+)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.decoding import DecodingParams, SamplingParams
 
+UNREACHABLE = 1e6
+"""As far at most is a token said to be out of reach."""
 FIRST_LOOK = 512
 """Ids sorted at first in search of those that make up top-p; mostly a few dozen do."""
 ROUNDING = 1e-9
@@ -99,11 +101,32 @@ class Sampler:
                 break
         return tuple(drawn)
 
+    def examine(self, logits: NDArray[np.float32], position: int, token: int) -> tuple[int, float]:
+        """What comes at `position`, and how far `token` was out of reach; it goes on with that.
+
+        Machines round differently, so another token comes where two are nearly as likely. At
+        temperature 0, and of tokens that a filter barred, the distance is in nats: of the logit
+        from the largest, or from the least that passed. Else it is that of the random number from
+        the share of the token, 0 to 1. 0.0 means that it may have been drawn.
+
+        Raises:
+            Refused: as `choose` does.
+        """
+        self._adjustments.go_to(position - self._prompt)
+        changed = self._adjusted(logits, position)
+        own = _drawn(changed, self._params, position)
+        self._adjustments.add(token)
+        return own, 0.0 if own == token else _distance(changed, self._params, position, token)
+
     def _draw(self, logits: NDArray[np.float32], position: int) -> int:
+        return _drawn(self._adjusted(logits, position), self._params, position)
+
+    def _adjusted(self, logits: NDArray[np.float32], position: int) -> NDArray[np.float32]:
+        """Logits with bias, penalties and bars; the caller's own where there is none."""
+        _require_finite(logits)
         bars = position - self._prompt < self._min_tokens
         if not bars and not self._adjustments.active:
-            return sample(logits, self._params, position)
-        _require_finite(logits)
+            return logits
         # The caller's are still needed, for log-probabilities and perhaps by the caller.
         changed = logits.copy()
         self._adjustments.apply(changed)
@@ -111,7 +134,7 @@ class Sampler:
             changed[self._barred[self._barred < len(changed)]] = -np.inf
             if np.isneginf(changed.max()):
                 raise Refused("every token of the model is a stop id; ask for no min_tokens")
-        return _drawn(changed, self._params, position)
+        return changed
 
     def _told(self, logits: NDArray[np.float32], token: int) -> TokenLogprobs | None:
         return None if self._top is None else logprobs(logits, token, self._top)
@@ -156,6 +179,30 @@ def _drawn(logits: NDArray[np.float32], params: SamplingParams, position: int) -
     place = int(np.searchsorted(total, _uniform(params.seed, position) * total[-1], side="right"))
     place = min(place, len(total) - 1)
     return place if ids is None else int(ids[place])
+
+
+def _distance(
+    logits: NDArray[np.float32], params: SamplingParams, position: int, token: int
+) -> float:
+    """How far a token was out of reach that was not drawn; see Sampler.examine."""
+    if not 0 <= token < len(logits):
+        return UNREACHABLE
+    if params.temperature == 0.0:
+        return _nats(logits.max(), logits[token])
+    ids, weights = _candidates(logits, params)
+    at = np.array([token]) if ids is None else np.flatnonzero(ids == token)
+    at = at[at < len(weights)]
+    if not len(at):
+        least = logits[ids[: len(weights)]].min() if ids is not None else logits.max()
+        return _nats(least, logits[token]) / min(params.temperature, 1.0)
+    total, place = weights.cumsum(), _uniform(params.seed, position)
+    high, share = total[at[0]] / total[-1], weights[at[0]] / total[-1]
+    return max(0.0, float(high - share) - place, place - float(high))
+
+
+def _nats(large: np.floating, small: np.floating) -> float:
+    gap = float(large) - float(small)
+    return max(0.0, min(gap, UNREACHABLE)) if math.isfinite(gap) else UNREACHABLE
 
 
 def _uniform(seed: int, position: int) -> float:

@@ -63,6 +63,7 @@ class StageSession:
         self.decoding = message.decoding
         self.budget = message.budget
         self.prompt = message.prompt
+        self.audit = message.audit
         self.part: Slice = message.route[message.index].part
         self.alone = alone
         self.piece = piece

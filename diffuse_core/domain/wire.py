@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 Nonce = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+WireSessionId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Text = Annotated[str, msgspec.Meta(max_length=512)]
 
 

@@ -32,6 +32,7 @@ from diffuse_core.errors import RefusalReason, Refused
 from diffuse_core.services.meter import Meter
 from diffuse_core.services.pass_clock import PassClock
 from diffuse_core.services.scheduler import Scheduler
+from diffuse_core.services.stage_audit import StageAudits
 from diffuse_core.services.stage_outlet import NeighbourLost
 from diffuse_core.services.stage_run import RunFailed, StageRun
 from diffuse_core.services.tasks import TaskOwner
@@ -104,6 +105,7 @@ class StageService:
         links.handle_promptly(ForwardTokens, self._take_tokens)
         links.handle_promptly(ForwardHidden, self._take_hidden)
         links.on_ended(self._on_link_ended)
+        self._audits = StageAudits(links, self._tasks, self._runs.get)
         self._tasks.spawn(self._sweep(), "sweep")
 
     @property
@@ -134,6 +136,7 @@ class StageService:
         self._links.unhandle(OpenSession, Reroute, Resume, ForwardTokens, ForwardHidden)
         self._links.unhandle(RowsRun, Credit, CloseSession, WatchSession)
         self._links.off_ended(self._on_link_ended)
+        self._audits.close()
         await self._tasks.close()
         await self._scheduler.stop()
 
@@ -282,7 +285,10 @@ class StageService:
 
     async def _on_rows_run(self, link: Link, message: RowsRun, _body: memoryview) -> None:
         run = self._runs.get(message.session)
-        if run is None or run.state.after is None or link.remote != run.state.after.node:
+        if run is None:
+            self._audits.rows_run(link, message)
+            return
+        if run.state.after is None or link.remote != run.state.after.node:
             return
         if not run.listens(message.epoch):
             return

@@ -9,11 +9,15 @@ from diffuse_core.domain.guesser import Guesser
 from diffuse_core.domain.kept import REGROUPED_ROWS
 from diffuse_core.domain.rms_band import RmsBand
 from diffuse_core.domain.shapes import HIDDEN_TYPE, ITEM_BYTES
+from diffuse_core.domain.spots import TakenSpots
 from diffuse_core.domain.token_line import TokenLine, Tokens
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageStep, Tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diffuse_core.domain.examiner import Examiner
     from diffuse_core.domain.messages import ForwardHidden
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.rms_band import Learned
@@ -37,7 +41,13 @@ class Intake:
         clock: Clock,
         times: PassClock | None,
         learned: Learned,
+        spots: Sequence[int],
+        examiner: Examiner | None,
     ) -> None:
+        """`examiner` looks at logits in place of the `chooser`, in an audit."""
+        self._examiner = examiner
+        self.taken = TakenSpots(spots, model.shape.hidden, ITEM_BYTES[model.contract])
+        """A few numbers of each row that came in."""
         self._band = RmsBand(learned)
         self._contract = model.contract
         self._hidden = model.shape.hidden
@@ -95,6 +105,7 @@ class Intake:
             )
         groups = self._state.take_rows(message.position, message.rows, message.drafts)
         self._note_arrival(len(groups), message.marks)
+        self.taken.take(message.position, message.rows, body)
         for group in groups:
             at = (group.position - message.position) * self._row_bytes
             data = body[at : at + group.rows * self._row_bytes]
@@ -130,7 +141,7 @@ class Intake:
         hidden: Tensor | None = None,
     ) -> None:
         state = self._state
-        draws = state.is_last and group.right == state.draws.next and state.draws.finish is None
+        chooser, drafts = self._to_draw(group)
         step = StageStep(
             session=state.id,
             part=state.part,
@@ -138,8 +149,18 @@ class Intake:
             tokens=tokens,
             hidden=hidden,
             alone=group.position >= state.prompt,
-            chooser=self._chooser if draws else None,
-            drafts=group.drafts if draws else (),
+            chooser=chooser,
+            drafts=drafts,
             check=None if state.before is None else partial(self._band.check, state.before.node),
         )
         self._scheduler.submit(self._lane, step)
+
+    def _to_draw(self, group: Group) -> tuple[TokenChooser | None, tuple[int, ...]]:
+        """Who is to see the logits of a group, and which of its tokens were guessed."""
+        state = self._state
+        if self._examiner is not None:
+            wanted = group.end >= state.prompt
+            return (self._examiner, self._examiner.between(group)) if wanted else (None, ())
+        if state.is_last and group.right == state.draws.next and state.draws.finish is None:
+            return self._chooser, group.drafts
+        return None, ()

@@ -10,10 +10,14 @@ import msgspec
 from diffuse_core.domain.kept import Kept, Piece
 from diffuse_core.domain.messages import ForwardHidden, ForwardTokens, RowsRun
 from diffuse_core.domain.shapes import ITEM_BYTES
+from diffuse_core.domain.spots import pick, widened
 from diffuse_core.domain.token_line import Tokens
 from diffuse_core.errors import ChannelClosed, Refused, Unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diffuse_core.domain.examiner import Examiner
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.session import StageSession
     from diffuse_core.model_ports import StageResult
@@ -41,7 +45,9 @@ class Outlet:
         client: Link,
         times: PassClock | None,
     ) -> None:
-        width = model.shape.hidden * ITEM_BYTES[model.contract]
+        self._contract = model.contract
+        self._width = width = model.shape.hidden * ITEM_BYTES[model.contract]
+        self.examiner: Examiner | None = None
         self._state = state
         self._intake = intake
         self._times = times
@@ -71,7 +77,8 @@ class Outlet:
         if self._times is not None:
             self._times.ran(result.seconds)
         if state.is_last:
-            state.draws.add(result.drawn)
+            if not state.audit:
+                state.draws.add(result.drawn)
             return
         hidden = result.hidden
         if hidden is None or hidden.shape[0] != group.rows:
@@ -79,6 +86,40 @@ class Outlet:
         self._kept.append(Piece(group.position, group.rows, hidden.data, group.drafts))
         # Guessed rows that were void are replaced; what the next Stage had is never sent.
         state.sent = min(state.sent, max(group.position, self._from))
+
+    @property
+    def kept_rows(self) -> int:
+        """Rows that were given and are kept, guessed ones as well."""
+        return self._kept.end
+
+    def kept(self, position: int, end: int) -> Piece | None:
+        """What to give again from row `position` on, at most up to `end`; None: nothing.
+
+        Raises:
+            Refused: that is in the middle of a piece of the prompt.
+        """
+        piece = self._kept.after(position)
+        if piece is None or piece.end <= end:
+            return piece
+        data = piece.data[: (end - piece.position) * self._width]
+        return Piece(piece.position, end - piece.position, data)
+
+    def spots(self, position: int, rows: int, spots: Sequence[int]) -> bytes:
+        """Numbers of rows that were given, as far as there are any; fp32.
+
+        Of a last Stage in an audit those are what its examiner found.
+        """
+        if self._state.is_last:
+            return b"" if self.examiner is None else self.examiner.tell(position, rows)
+        item = ITEM_BYTES[self._contract]
+        if not spots or max(spots) * item >= self._width:
+            return b""
+        taken = []
+        while rows and (piece := self._kept.row_from(position)) is not None:
+            count = min(rows, piece.rows)
+            taken.append(pick(piece.data, count, self._width // item, item, spots))
+            position, rows = position + count, rows - count
+        return widened(b"".join(taken), item)
 
     def settle(self, held: int) -> None:
         """Only `held` rows are there."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.audit_messages import TakeMirror
 from diffuse_core.domain.codec import MAX_BODY_BYTES
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import (
@@ -83,9 +84,26 @@ class StageRun:
 
         sampler = Sampler(message.decoding, message.prompt, message.past, message.seen)
         self._times = times
-        self.intake = Intake(model, state, sampler, scheduler, self.lane, clock, times, learned)
+        examiner = None
+        if message.audit and state.is_last:
+            from diffuse_core.domain.examiner import Examiner
+
+            examiner = Examiner(message.decoding, message.prompt, message.past, message.seen)
+        self.intake = Intake(
+            model,
+            state,
+            sampler,
+            scheduler,
+            self.lane,
+            clock,
+            times,
+            learned,
+            message.spots,
+            examiner,
+        )
         self.outlet = Outlet(model, state, self.intake, client, times)
         self.outlet.flowing = message.epoch == 0
+        self.outlet.examiner = examiner
         self.drafts = min(MAX_DRAFTS, rows_alone - 1)
         """Guessed rows that can be run in one pass."""
         self.heard = clock.monotonic()
@@ -217,10 +235,24 @@ class StageRun:
         self.outlet.next = None
         if self.state.is_first and self.state.is_last:
             return
+        if self.state.audit:
+            await self._take_mirror(links)
+            return
         try:
             self.outlet.next = await links.to(NodeId(target.node), target.addresses)
         except Unreachable as error:
             raise RunFailed(target.node, "lost", str(error), kept=True) from error
+
+    async def _take_mirror(self, links: Links) -> None:
+        """Ask the Stage before for what it gave to the one that is audited."""
+        before = self.state.before
+        if before is None:
+            return
+        try:
+            link = await links.to(NodeId(before.node), before.addresses)
+            await link.send(TakeMirror(self.state.id))
+        except (Unreachable, ChannelClosed) as error:
+            raise RunFailed(before.node, "lost", str(error)) from error
 
     def reroute(self, message: Reroute, link: Link) -> None:
         """Be about to follow another Route; `serve` does it and answers."""

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.audit_messages import (
+    Mirror,
+    MirrorReady,
+    Spots,
+    TakeMirror,
+    TellSpots,
+)
 from diffuse_core.domain.buckets import SUMMARY_BYTES
 from diffuse_core.domain.decoding import DecodingParams
 from diffuse_core.domain.identity import Identity
@@ -92,6 +99,11 @@ def every_kind() -> list[AnyMessage]:
         WatchSession(SESSION),
         SessionAlive(SESSION),
         SessionFailed(SESSION, SOMEBODY, "lost"),
+        Mirror(SESSION, SESSION, SOMEBODY, 1),
+        MirrorReady(SESSION, 0),
+        TakeMirror(SESSION),
+        TellSpots(SESSION, 0, 1),
+        Spots(SESSION, 0),
         GetBundle(DIGEST, 0),
         BundlePart(DIGEST, 0, 0),
         AskDialBack(1, 9440),

@@ -1,0 +1,114 @@
+"""Samples of hidden states: a few numbers of each row, at coordinates that the Client chose.
+
+What a Stage gave is known to the Stage after it, which keeps these few numbers of every row that
+it took; another replica that computes the same rows gives its own. The Stage itself does not know
+where it will be looked at.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import struct
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diffuse_core.domain.shapes import Contract
+
+MAX_SPOTS = 16
+TOLD_ROWS = 1024
+"""Rows whose numbers are told in one message."""
+
+TOLERANCE: dict[Contract, float] = {"fp32": 1e-3, "bf16": 0.08, "int8": 0.08, "int4": 0.08}
+"""By how much the rows of honest replicas may differ in the mean, relative to their size."""
+ROW_FACTOR = 6.0
+"""As many times as far apart a single row may be."""
+GAP: dict[Contract, float] = {"fp32": 0.01, "bf16": 0.75, "int8": 0.75, "int4": 0.75}
+"""How much less likely than the likeliest, in nats, a token may be that an honest Stage draws."""
+
+Verdict = Literal["agrees", "differs"]
+
+
+class TakenSpots:
+    """What one Session keeps of the rows that it took."""
+
+    def __init__(self, spots: Sequence[int], width: int, item: int) -> None:
+        """Rows have `width` numbers of `item` bytes each."""
+        self.spots = tuple(spots)
+        self._width = width
+        self._item = item
+        self._data = bytearray()
+
+    def take(self, position: int, rows: int, body: bytes | memoryview) -> None:
+        """Keep the numbers of rows from `position` on; they replace what came before for them."""
+        if self.spots:
+            at = position * len(self.spots) * self._item
+            # Only what is behind the row that comes now was void.
+            del self._data[at:]
+            self._data += pick(body, rows, self._width, self._item, self.spots)
+
+    def tell(self, position: int, rows: int) -> bytes:
+        """Of rows from `position` on, as far as there are any; fp32, little-endian."""
+        step = len(self.spots) * self._item
+        return widened(bytes(self._data[position * step : (position + rows) * step]), self._item)
+
+
+def pick(
+    body: bytes | memoryview, rows: int, width: int, item: int, spots: Sequence[int]
+) -> bytes:
+    """The numbers of each row at these coordinates, each smaller than `width`."""
+    places = [spot * item for spot in spots]
+    view = memoryview(body)
+    return b"".join(
+        view[start + place : start + place + item]
+        for start in range(0, rows * width * item, width * item)
+        for place in places
+    )
+
+
+def widened(data: bytes, item: int) -> bytes:
+    """Numbers of `item` bytes as fp32: bf16 is its upper half."""
+    if item == 4:
+        return data
+    wide = bytearray(2 * len(data))
+    wide[2::4], wide[3::4] = data[::2], data[1::2]
+    return bytes(wide)
+
+
+def numbers(body: bytes | memoryview) -> tuple[float, ...]:
+    """Read fp32 numbers."""
+    return struct.unpack(f"<{len(body) // 4}f", body)
+
+
+def compare(
+    one: Sequence[float], other: Sequence[float], spots: int, contract: Contract
+) -> Verdict:
+    """Whether two nodes gave the same rows, `spots` numbers each, but for rounding.
+
+    The difference of a row is taken relative to its size; but of rows far smaller than others
+    hardly anything is asked, for their size is rounding itself.
+    """
+    if len(one) != len(other) or not one or not all(map(math.isfinite, (*one, *other))):
+        return "differs"
+    starts = range(0, len(one), spots)
+    sizes = [math.hypot(*other[at : at + spots]) for at in starts]
+    least = 0.05 * statistics.median(sizes)
+    apart = [
+        math.dist(one[at : at + spots], other[at : at + spots]) / max(size, least, 1e-30)
+        for at, size in zip(starts, sizes, strict=True)
+    ]
+    limit = TOLERANCE[contract]
+    return "differs" if difference(apart) > limit else "agrees"
+
+
+def difference(apart: Sequence[float]) -> float:
+    """How far apart rows are: in the mean, or the farthest, which may be more."""
+    return max(statistics.fmean(apart), max(apart) / ROW_FACTOR)
+
+
+def drawn_so(margins: Sequence[float], contract: Contract) -> Verdict:
+    """Whether tokens can have been drawn, by how much each was out of reach."""
+    fine = bool(margins) and all(0.0 <= margin <= GAP[contract] for margin in margins)
+    return "agrees" if fine else "differs"
