@@ -23,6 +23,7 @@ from diffuse_core.services.model_choice import (
     reference,
 )
 from diffuse_core.services.model_watch import ModelWatch
+from diffuse_core.services.pass_clock import round_trips
 from diffuse_core.services.placement import Placement
 from diffuse_core.services.stage import StageService
 
@@ -288,6 +289,7 @@ class HostService:
             model,
             budget,
         )
+        stage.round_trip = round_trips(self._node.members)
         if self._placement is not None:
             stage.on_empty = self._placement.wake
         return stage

@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING
 from diffuse_core.domain import waterfall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.members import Member
     from diffuse_core.ports import Clock
 
     RoundTrip = Callable[[NodeId], float]
+
+
+def round_trips(members: Callable[[], Iterable[Member]]) -> RoundTrip:
+    """Seconds to nodes and back, as far as they were measured or can be estimated."""
+
+    def round_trip(node: NodeId) -> float:
+        found = next((member for member in members() if member.record.node == node), None)
+        return 0.0 if found is None else found.rtt_s or found.distance_s or 0.0
+
+    return round_trip
 
 
 class PassClock:
