@@ -12,7 +12,7 @@ import pytest
 from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.messages import ForwardHidden, OpenSession
-from diffuse_core.domain.view import GenerateRequest, Healed, TextDelta
+from diffuse_core.domain.view import GenerateRequest, Healed, RouteChosen, TextDelta
 from tests.services import tiny_model
 from tests.services.cluster import SPLITS, Cluster, start_split
 from tests.services.private_client import private_client
@@ -268,3 +268,19 @@ async def test_answers_side_by_side_and_other_layers_after_them(wide: Callable) 
         "private: layers 0:2 and 9:10",
         "private: layers 0:4",
     ]
+
+
+async def test_times_are_told_of_our_own_stages_too(wide: Callable) -> None:
+    hidden = await private_client(await wide(2))
+    told: list[int] = []
+    route: tuple[RouteStep, ...] = ()
+    request = ask(10, timings=True, private=2, private_tail=2)
+    async with aclosing(hidden.client.generate(request)) as events:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                told.append(len(event.stages))
+            elif isinstance(event, RouteChosen):
+                route = event.route
+    assert len(route) == 4
+    assert set(told) <= {0, 4}
+    assert told[0] == told[-1] == 4
