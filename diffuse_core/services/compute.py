@@ -18,14 +18,19 @@ class ComputeThread:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="executor")
         self._under_way: set[Future[Any]] = set()
+        self.in_loop = False
+        """Brief work may run in the event loop. Not where a pass has several CPU threads: each
+        thread that computes gets helpers of its own, and those of two keep each other from the
+        cores (one host with two threads went from 113 to 70 tokens/s)."""
 
     async def run(self, work: Callable[[], T], *, brief: bool = False) -> T:
         """Run `work` on the thread and wait for it.
 
-        What is `brief` runs at once, here in the event loop, unless the thread has work: handing
-        it over and back takes a quarter of a millisecond, which may be much of what it takes.
+        What is `brief` runs at once, here in the event loop where that may be, unless the thread
+        has work: handing it over and back takes a quarter of a millisecond, which may be much of
+        what it takes.
         """
-        if brief and not self._under_way:
+        if brief and self.in_loop and not self._under_way:
             return work()
         return await asyncio.wrap_future(self._submit(work))
 

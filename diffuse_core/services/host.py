@@ -128,6 +128,7 @@ class HostService:
         try:
             self._enter("choosing a device")
             device = await self._compute.run(self._choose_device)
+            self._compute.in_loop = device.kind != "cpu" or device.threads == 1
             capacity = self._options.memory
             if capacity is None:
                 capacity = default_capacity(device.free)

@@ -19,6 +19,7 @@ HERE = threading.get_ident
 @pytest.fixture
 def compute() -> Iterator[ComputeThread]:
     thread = ComputeThread()
+    thread.in_loop = True
     yield thread
     thread.close()
 
@@ -26,6 +27,13 @@ def compute() -> Iterator[ComputeThread]:
 async def test_work_runs_on_the_thread_and_brief_work_in_the_loop(compute: ComputeThread) -> None:
     assert await compute.run(HERE) != HERE()
     assert await compute.run(HERE, brief=True) == HERE()
+
+
+async def test_brief_work_runs_on_the_thread_where_the_loop_may_not_compute(
+    compute: ComputeThread,
+) -> None:
+    compute.in_loop = False
+    assert await compute.run(HERE, brief=True) != HERE()
 
 
 async def test_brief_work_comes_after_what_was_asked_for_before(compute: ComputeThread) -> None:

@@ -311,6 +311,7 @@ async def test_64_sessions_that_come_and_go_all_get_what_is_theirs(desk: Desk, s
 
 async def where(desk: Desk, lane: Lane, passes: int) -> list[bool]:
     """Of some short passes: whether the event loop ran them."""
+    desk.compute.in_loop = True
     here, seen = threading.get_ident(), []
     run = desk.executor.run
 
@@ -343,7 +344,7 @@ async def test_more_rows_than_the_brief_passes_had_are_not_taken_for_brief(desk:
     with desk.executor.held() as hold:
         for lane in lanes:
             desk.give(lane)
-        # Would it run in the event loop, this would never be seen.
+        # If it ran in the event loop, this would never be seen.
         await until(hold.arrived)
     for lane in lanes:
         await desk.take(lane)
