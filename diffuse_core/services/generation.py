@@ -70,6 +70,11 @@ class Generation:
         self._ready: deque[Healed | TokensDrawn] = deque()
 
     @property
+    def run(self) -> ClientRun | None:
+        """Its Session, as long as it is open."""
+        return self._run
+
+    @property
     def route(self) -> tuple[RouteStep, ...]:
         """The Stages that run it now, or ran it last."""
         return tuple(self._steps()) if self._run is not None else ()
@@ -176,11 +181,12 @@ class Generation:
         was = {hop.node for hop in self._run.route} if self._run is not None else set()
         for problem in problems:
             log.info("a stage is to be replaced: %s", problem)
-            if isinstance(problem, StageDeclined) or problem.node not in was:
-                if str(problem) not in self._failed:
-                    self._failed.append(str(problem))
-            elif not self._is_told(problem):
+            if isinstance(problem, StageBlamed) and self._is_told(problem):
+                continue
+            if isinstance(problem, StageBlamed) and problem.node in was:
                 self._lost.append(problem)
+            elif str(problem) not in self._failed:
+                self._failed.append(str(problem))
         if any(isinstance(problem, StageBlamed) for problem in problems):
             self._rounds += 1
             if self._rounds > MAX_LOSSES:
