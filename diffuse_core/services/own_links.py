@@ -127,6 +127,10 @@ class OwnLinks:
         if (ended := self._listening.pop(callback, None)) is not None:
             self._pool.off_ended(ended)
 
+    def find(self, node: NodeId) -> Link | None:
+        """As Links.find."""
+        return self.inner if node == self._own else self._pool.find(node)
+
     def doubt(self, link: Link) -> None:
         """As Links.doubt."""
         self._pool.doubt(link.link if isinstance(link, DiscreetLink) else link)
@@ -140,6 +144,7 @@ class OwnLinks:
         if node == self._own and self.inner is not None:
             return self.inner
         link = await self._pool.to(node, addresses)
-        if link not in self._discreet and not link.closed:
-            self._discreet[link] = DiscreetLink(link, self._guesses)
-        return cast("Link", self._discreet.get(link, DiscreetLink(link, self._guesses)))
+        discreet = self._discreet.get(link) or DiscreetLink(link, self._guesses)
+        if not link.closed:
+            self._discreet[link] = discreet
+        return cast("Link", discreet)

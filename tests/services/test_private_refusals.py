@@ -161,7 +161,7 @@ async def test_a_failure_of_our_own_layers_ends_it_with_what_came(split: Callabl
                     tokens.extend(event.token_ids)
                     (own,) = hidden.stages.stages
                     for run in list(own._runs.values()):
-                        await own._fail(run, hidden.stages.node, "memory", "no memory is left")
+                        own._fail(run, hidden.stages.node, "memory", "no memory is left")
 
     with pytest.raises(StagesLost, match="the layers that run here failed: no memory is left"):
         await read()
