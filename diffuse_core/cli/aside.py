@@ -23,6 +23,12 @@ def print_losses(answer: Answer) -> None:
         _say(f"({healed_text(event)})")
 
 
+def print_audits(answer: Answer) -> None:
+    """A line for each Stage that was audited."""
+    for told in () if answer.finished is None else answer.finished.audits:
+        _say(f"audit: {told}")
+
+
 def print_timings(answer: Answer) -> None:
     """Timings, route, what happened, and where tokens spent their time."""
     finished = answer.finished

@@ -10,7 +10,7 @@ import click
 
 from diffuse_core.cli.alternatives import alternatives, take_all
 from diffuse_core.cli.answer import end_line, show_text
-from diffuse_core.cli.aside import print_logprobs, print_losses, print_timings
+from diffuse_core.cli.aside import print_audits, print_logprobs, print_losses, print_timings
 from diffuse_core.cli.asking_options import SectionedCommand, asked, asking
 from diffuse_core.cli.common import common, find_bootstrap, print_json, run_until_done, set_logging
 from diffuse_core.cli.private import own_layers
@@ -82,6 +82,7 @@ def _print_text(given: dict[str, Any], answers: list[Answer]) -> None:
             show_text(answer.text)
         end_line(answer)
         (print_timings if given.get("timings") else print_losses)(answer)
+        print_audits(answer)
         print_logprobs(answer)
         if several and answer.error is not None:
             click.echo(f"({at + 1} broke off: {clean(str(answer.error))})", err=True)

@@ -127,6 +127,13 @@ _running = adding(
     _number(
         "--grace", 0, 3600, 10.0, "Seconds to wait for a lost stage that has no replica to heal."
     ),
+    _number(
+        "--audit",
+        0,
+        1,
+        0.0,
+        "The chance that a stage's work is computed again by another host, and compared.",
+    ),
     click.option(
         "--no-speculation",
         is_flag=True,
@@ -150,7 +157,7 @@ _SECTIONS = {
         "logit_bias seed count logprobs"
     ),
     "Ending the answer": "max_tokens min_tokens stop ignore_eos",
-    "The way it runs": "grace no_speculation timings",
+    "The way it runs": "grace audit no_speculation timings",
     "Private mode": "private private_tail private_model",
     "The network": (
         "network network_key network_key_file allow mdns bootstrap state_dir log_level log_format"
@@ -218,6 +225,7 @@ def asked(given: dict[str, Any], model: str, messages: tuple[ChatMessage, ...]) 
         speculate=not given["no_speculation"],
         timings=bool(given.get("timings")),
         grace_s=given["grace"],
+        audit=given["audit"],
         private=given["private"],
         private_tail=given["private_tail"],
     )

@@ -184,6 +184,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     `speculate` lets the first Stage guess tokens ahead, which never changes the text. `timings`
     asks where each token spent its time. `grace_s` is how many seconds a lost Stage is waited
     for when there is no replica. `logprobs` and `min_tokens` are as in DecodingParams.
+    With the chance `audit`, 0 to 1, each Stage is computed again by a replica, and compared.
     So many `private` first layers run where it is asked for, and `private_tail` last ones.
     """
 
@@ -202,6 +203,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     speculate: bool = True
     timings: bool = False
     grace_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0
+    audit: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
     private: LayerIndex = 0
     private_tail: LayerIndex = 0
 
@@ -274,13 +276,17 @@ class RouteChosen(msgspec.Struct, frozen=True, tag="route"):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished", kw_only=True):
-    """The generation ended well (also when cancelled)."""
+    """The generation ended well (also when cancelled).
+
+    `audits` tells what came of each audit; those that accuse a node are among `events` as well.
+    """
 
     finish_reason: FinishReason
     usage: Usage
     timings: Timings
     route: tuple[RouteStep, ...]
     events: tuple[str, ...] = ()
+    audits: tuple[str, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

@@ -22,8 +22,11 @@ from diffuse_core.domain.view import (
 )
 from diffuse_core.errors import DiffuseError, ModelIncomplete, StagesLost, UsageError
 from diffuse_core.services.answer_log import AnswerLog
+from diffuse_core.services.audit import Auditor, SpotPlan
+from diffuse_core.services.audit_desk import AuditDesk
 from diffuse_core.services.bundles import BundleFetcher
 from diffuse_core.services.generation import Generation
+from diffuse_core.services.quarantine import QuarantineBook
 from diffuse_core.services.route_choice import RouteChoice
 from diffuse_core.services.session_desk import SessionDesk
 from diffuse_core.services.session_terms import Asked
@@ -31,10 +34,11 @@ from diffuse_core.services.teller import Teller
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncGenerator, Callable, Collection
+    from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 
     from diffuse_core.domain.bundle import Bundle
     from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.messages import Hop
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.slices import Slice
     from diffuse_core.ports import Storage, Tokenizer
@@ -62,6 +66,8 @@ class ClientService:
         self._own = own
         self._sessions = OwnSessions()
         self._own_stages = own_stages
+        self._audits = AuditDesk(self._desk)
+        self._quarantine = QuarantineBook(cache, directory.clock)
         if own_stages is not None:
             own_stages.answer_to(self._desk.on_answer)
 
@@ -84,8 +90,7 @@ class ClientService:
         started = clock.monotonic()
         model = self._model(request.model, whole=not request.private)
         own, parts = self._own_part(request, model)
-        fixed = () if own is None else own.hops(parts)
-        choice = RouteChoice(self._directory, model, self._rng, self._own, self._sessions, fixed)
+        choice = self._choice(model, () if own is None else own.hops(parts))
         # Else it would be the bundle that nobody gives.
         choice.require_a_way()
         check_vocabulary(request.sampling, model.shape.vocab)
@@ -99,7 +104,8 @@ class ClientService:
             started = clock.monotonic()
         # Guesses are ids: they go with the rows, to whoever draws.
         guess = request.speculate and len(parts) != 1
-        asked = Asked(model.id, model.fingerprint, guess, request.timings, own)
+        plan = SpotPlan(request.audit, model.shape.hidden, self._rng)
+        asked = Asked(model.id, model.fingerprint, guess, request.timings, own, plan.spots)
         generation = Generation(self._desk, choice, clock, answer, asked, request.grace_s)
         teller = Teller(tokenizer.stream(request.stop), started, timed=request.timings)
         try:
@@ -114,12 +120,16 @@ class ClientService:
                     yield delta
             if tail := teller.tail():
                 yield TextDelta(tail)
+            audits = await Auditor(
+                self._audits, choice, self._quarantine, plan, answer, own
+            ).audit(generation)
             yield Finished(
                 finish_reason=teller.finish,
                 usage=teller.usage(len(prompt)),
                 timings=teller.timings(),
                 route=generation.route,
                 events=tuple(generation.events),
+                audits=audits,
             )
         except DiffuseError as error:
             error.events = tuple(generation.events)
@@ -127,6 +137,17 @@ class ClientService:
         finally:
             choice.release()
             await generation.close()
+
+    def _choice(self, model: ModelRef, fixed: Sequence[Hop]) -> RouteChoice:
+        return RouteChoice(
+            self._directory,
+            model,
+            self._rng,
+            self._own,
+            self._sessions,
+            fixed,
+            self._quarantine,
+        )
 
     async def whole(self, request: GenerateRequest) -> tuple[str, tuple[int, ...], Finished]:
         """Run a generation to its end: text, token ids, and how it finished."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.records import ModelRef, Record
     from diffuse_core.domain.slices import Slice
     from diffuse_core.services.directory import Directory
+    from diffuse_core.services.quarantine import QuarantineBook
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +63,15 @@ class RouteChoice:
         own: NodeId | None,
         sessions: OwnSessions | None = None,
         fixed: Sequence[Hop] = (),
+        quarantine: QuarantineBook | None = None,
     ) -> None:
         """`sessions` are all that this client has placed, to which the chosen Route is added.
 
-        `fixed` Stages, which the Client runs itself, are part of every Route.
+        `fixed` Stages, which the Client runs itself, are part of every Route. Nodes that are in
+        `quarantine` are part of none.
         """
+        self._quarantine = quarantine
+        self._barred = set() if quarantine is None else quarantine.barred()
         self.model = model
         self.own = NodeId(fixed[0].node) if fixed else own
         self._fixed = tuple(fixed)
@@ -94,6 +99,8 @@ class RouteChoice:
         members = holders(self._directory.members(), self.model)
         candidates = [self._candidate(member) for member in members if self._may_serve(member)]
         suspects = {record_node(one.record) for one in members if one.liveness != "alive"}
+        if self._quarantine is not None:
+            suspects |= self._quarantine.doubtful()
         # Most that are doubted live: they are taken where it cannot be done without them.
         budgets = self._budgets()
         tiers = list(self._blame.to_avoid(suspects))
@@ -151,15 +158,23 @@ class RouteChoice:
             ModelIncomplete: naming those nodes.
         """
         missing = self._unanswered()
-        cut_off = {
-            short_text(record_node(member.record))
-            for member in holders(self._directory.members(), self.model)
-            if not self._may_serve(member)
-            and member.record.holding is not None
-            and any(member.record.holding.slice.overlaps(gap) for gap in missing)
-        }
+        cut_off: set[str] = set()
+        barred: set[str] = set()
+        for member in holders(self._directory.members(), self.model):
+            node, holding = record_node(member.record), member.record.holding
+            if self._may_serve(member) or holding is None:
+                continue
+            if any(holding.slice.overlaps(gap) for gap in missing):
+                (barred if node in self._barred else cut_off).add(short_text(node))
         if cut_off:
             raise ModelIncomplete(no_way_text(missing, sorted(cut_off)))
+        if barred:
+            layers = ", ".join(map(str, missing))
+            raise ModelIncomplete(
+                f"layers {layers} of {self.model.shape.layers} are held by no host but "
+                f"{', '.join(sorted(barred))}, in quarantine here because of audits; add a host, "
+                "or see `diffuse quarantine list` and `diffuse quarantine clear`"
+            )
 
     def _candidate(self, member: Member) -> Candidate:
         record, now = member.record, self._directory.clock.monotonic()
@@ -173,7 +188,27 @@ class RouteChoice:
 
     def _may_serve(self, member: Member) -> bool:
         record = member.record
-        return record.holding is not None and self._has_a_way(record_node(record), record)
+        node = record_node(record)
+        if record.holding is None or node in self._barred:
+            return False
+        return self._has_a_way(node, record)
+
+    def replicas(self, part: Slice, route: Sequence[Hop]) -> list[Hop]:
+        """Others that hold a part of the model, in any order, to compute it again."""
+        if self._quarantine is not None:
+            self._barred = self._quarantine.barred()
+        taken = {hop.node for hop in route} | self._blame.avoided | {self.own}
+        found = [
+            Hop(record_node(one.record), one.record.addresses, part)
+            for one in holders(self._directory.members(), self.model)
+            if one.liveness == "alive"
+            and one.record.node not in taken
+            and self._may_serve(one)
+            and one.record.holding is not None
+            and one.record.holding.slice.contains(part)
+        ]
+        self._rng.shuffle(found)
+        return found
 
     def _has_a_way(self, node: NodeId, record: Record) -> bool:
         """Whether it says where it is met, which a node behind a NAT knows only after a while."""

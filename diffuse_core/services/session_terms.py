@@ -9,15 +9,22 @@ from diffuse_core.domain.decoding import DecodingParams
 from diffuse_core.domain.messages import MAX_ROWS, ForwardTokens, Hop, OpenSession
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from diffuse_core.services.answer_log import AnswerLog
     from diffuse_core.services.own_stages import OwnStages
+
+
+def _none(_layer: int) -> tuple[int, ...]:
+    return ()
 
 
 @dataclass(frozen=True)
 class Asked:
     """What a Session is opened with, beside the answer so far.
 
-    `own` has the Stages that the Client runs itself, in private mode.
+    `own` has the Stages that the Client runs itself, in private mode. `spots` are the
+    coordinates of rows that a Stage from a layer on is to keep, for audits.
     """
 
     model: str
@@ -25,6 +32,7 @@ class Asked:
     speculate: bool = True
     timed: bool = False
     own: OwnStages | None = None
+    spots: Callable[[int], tuple[int, ...]] = _none
 
 
 class Course(Protocol):
@@ -59,10 +67,25 @@ def opening(
         past=tuple(log.drawn) if is_last and sampling.needs_past else (),
         seen=tuple(sorted(set(log.prompt))) if is_last and sampling.needs_seen else (),
         timed=asked.timed,
+        spots=asked.spots(course.route[index].part.start),
     )
 
 
-def pieces(log: AnswerLog, course: Course, position: int) -> list[ForwardTokens]:
+class Said(Protocol):
+    """Tokens of a prompt, and those drawn after it."""
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Of the prompt."""
+        ...
+
+    @property
+    def drawn(self) -> Sequence[int]:
+        """Of the answer so far."""
+        ...
+
+
+def pieces(log: Said, course: Course, position: int) -> list[ForwardTokens]:
     """What the first Stage lacks from `position` on: the prompt, and what was drawn.
 
     In messages cut at the same places however often it is sent, for a row's last bits may depend

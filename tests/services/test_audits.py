@@ -1,0 +1,200 @@
+"""Audits: who lies is found out, and nobody else is accused."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from diffuse_core.domain.audit_messages import Spots, TellSpots
+from diffuse_core.domain.decoding import SamplingParams
+from tests.services.audit_net import AuditNet, another_token, changed, noisy, scaled, swapped
+from tests.services.tiny_model import ids
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from diffuse_core.domain.kept import Piece
+    from diffuse_core.model_ports import StageResult, StageStep
+    from diffuse_core.services.generation import Generation
+    from diffuse_core.services.links import Link
+    from tests.services.audit_net import Spoil
+    from tests.services.stage_net import StageHost
+    from tests.services.tiny_model import TinyModel
+
+PROMPT, COUNT = 30, 24
+SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "sampled": SamplingParams(temperature=0.9, top_k=40, top_p=0.9, seed=3),
+    "penalties": SamplingParams(
+        temperature=0.8, repetition_penalty=1.2, frequency_penalty=0.3, seed=4
+    ),
+}
+
+
+@pytest.fixture
+async def net(tiny: TinyModel) -> AsyncIterator[AuditNet]:
+    async with AsyncExitStack() as stack:
+        net = AuditNet(stack, tiny)
+        await net.populate(3)
+        yield net
+        await net.idle()
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+async def test_honest_stages_agree(net: AuditNet, name: str) -> None:
+    route = await net.answer(ids(PROMPT), COUNT, SAMPLINGS[name])
+    assert len(net.told) == 3
+    for node, told in zip(route, net.told, strict=True):
+        assert node.hex()[:8] in told
+        assert " agrees with " in told
+    assert net.events == []
+    assert net.book.entries() == []
+
+
+LIES = {"scaled": scaled, "noisy": noisy, "swapped": swapped}
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("lie", LIES)
+async def test_a_stage_that_gives_other_rows_than_it_should_is_quarantined(
+    net: AuditNet, index: int, lie: str
+) -> None:
+    liar = await caught(net, index, lambda host: spoil(host, changed(LIES[lie])))
+    assert net.book.barred() == {liar.id}
+    (told,) = net.events
+    assert f"stage {liar.id.hex()[:8]} (layers {liar.part}) is quarantined" in told
+    for seed in range(4):
+        assert liar.id not in await net.answer(ids(PROMPT), COUNT, chance=0, seed=seed)
+
+
+async def test_a_last_stage_that_draws_what_it_likes_is_quarantined(net: AuditNet) -> None:
+    liar = await caught(net, 2, lambda host: spoil(host, another_token))
+    assert net.book.barred() == {liar.id}
+    assert liar.id not in await net.answer(ids(PROMPT), COUNT)
+    assert net.events == []
+
+
+async def test_one_wrong_token_in_an_answer_is_enough(net: AuditNet) -> None:
+    def once(step: StageStep, found: StageResult) -> StageResult:
+        return another_token(step, found) if step.position == PROMPT + 5 else found
+
+    liar = await caught(net, 2, lambda host: spoil(host, once), speculate=False)
+    assert net.book.barred() == {liar.id}
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+async def test_a_replica_that_audits_falsely_is_found_by_the_third(
+    net: AuditNet, index: int
+) -> None:
+    """Of three replicas two are honest: whichever is asked first, the liar is named."""
+    liars: list[StageHost] = []
+
+    def act(generation: Generation) -> None:
+        honest = net.on(generation, index)
+        liar = next(one for one in net.hosts if one.part == honest.part and one is not honest)
+        liars.append(liar)
+        liar.links.handle(TellSpots, lying)
+
+    async def lying(link: Link, message: TellSpots, body: memoryview) -> None:
+        if not message.given:
+            await liars[0].stage._audits._on_tell(link, message, body)
+            return
+        numbers = np.full(message.rows * (len(message.spots) or 2), 9.0, np.float32)
+        await link.send(Spots(message.session, message.position, message.given), numbers.tobytes())
+
+    for seed in range(12):
+        await net.answer(ids(PROMPT), COUNT, before=act, seed=seed)
+        if net.book.barred():
+            break
+        liar = liars.pop()
+        liar.links.handle(TellSpots, liar.stage._audits._on_tell)
+    (liar,) = liars
+    assert net.book.barred() == {liar.id}
+    assert any(f"; quarantined {liar.id.hex()[:8]}" in told for told in net.events)
+
+
+async def test_without_a_third_both_are_only_doubtful(tiny: TinyModel) -> None:
+    async with AsyncExitStack() as stack:
+        net = AuditNet(stack, tiny)
+        await net.populate(2)
+        liar = await caught(net, 1, lambda host: spoil(host, changed(scaled)))
+        assert net.book.barred() == set()
+        assert net.book.doubtful() == {liar.id}
+        assert "no third to decide" in net.events[0]
+        liar.executor.spoil = None
+        assert liar.id not in await net.answer(ids(PROMPT), COUNT, chance=0)
+
+
+async def test_without_a_replica_nobody_is_accused(tiny: TinyModel) -> None:
+    async with AsyncExitStack() as stack:
+        net = AuditNet(stack, tiny)
+        await net.populate(1)
+        await net.answer(ids(PROMPT), COUNT)
+        assert len(net.told) == 3
+        assert all("no other host" in told for told in net.told)
+        assert net.events == []
+
+
+async def test_a_stage_after_that_tells_what_it_did_not_take_makes_two_doubtful(
+    net: AuditNet,
+) -> None:
+    falsify: list[StageHost] = []
+
+    def act(generation: Generation) -> None:
+        falsify.append(net.on(generation, 1))
+        falsify.append(net.on(generation, 2))
+        run = next(iter(falsify[1].stage._runs.values()))
+        run.intake.taken.tell = lambda position, rows: bytes(4 * 16 * rows)
+
+    await net.answer(ids(PROMPT), COUNT, before=act)
+    middle, last = falsify
+    assert net.book.barred() == set()
+    assert {middle.id, last.id} <= net.book.doubtful()
+    assert any("lies of what it gave" in told for told in net.events)
+
+
+async def test_a_stage_before_that_gives_replicas_other_rows_frames_nobody(net: AuditNet) -> None:
+    def act(generation: Generation) -> None:
+        first = net.on(generation, 0)
+        run = next(iter(first.stage._runs.values()))
+        kept = run.outlet.kept
+
+        def false(position: int, end: int) -> Piece | None:
+            piece = kept(position, end)
+            return piece and replace(piece, data=bytes(byte ^ 1 for byte in piece.data[::-1]))
+
+        run.outlet.kept = false
+
+    route = await net.answer(ids(PROMPT), COUNT, before=act)
+    assert route[1] not in net.book.barred()
+
+
+async def test_the_same_doubt_beside_another_is_a_verdict(net: AuditNet) -> None:
+    one, two, three = (host.id for host in net.hosts[:3])
+    assert net.book.doubt(one, two) == set()
+    assert net.book.doubt(one, two) == set()
+    assert net.book.barred() == set()
+    assert net.book.doubt(three, one) == {one}
+    assert net.book.barred() == {one}
+
+
+async def caught(
+    net: AuditNet, index: int, lie: Callable[[StageHost], None], **options: object
+) -> StageHost:
+    """The host that lies from the beginning of an answer on, on the Stage of an index."""
+    liars: list[StageHost] = []
+
+    def act(generation: Generation) -> None:
+        liars.append(net.on(generation, index))
+        lie(liars[0])
+
+    await net.answer(ids(PROMPT), COUNT, before=act, **options)
+    return liars[0]
+
+
+def spoil(host: StageHost, lie: Spoil) -> None:
+    host.executor.spoil = lie
