@@ -199,12 +199,25 @@ def own_layers(
     """
     from diffuse_core.services.own_layers import Means, OwnLayers
 
-    def device(asked: DeviceKind | None) -> Device:
-        found = find_device(asked, None)
-        warm_up(found)
-        return found
+    chosen: list[Device] = []
 
-    return OwnLayers(Means(device, model_store(), open_slice, tell, progress), named)
+    def choose(asked: DeviceKind | None) -> Device:
+        chosen[:] = [find_device(asked, None)]
+        return chosen[0]
+
+    def load(
+        source: WeightSource,
+        part: Slice,
+        contract: Contract,
+        progress: Progress,
+        *,
+        device: DeviceKind,
+    ) -> Executor:
+        # Only now: what is refused before is refused without torch.
+        warm_up(chosen[0])
+        return open_slice(source, part, contract, progress, device=device)
+
+    return OwnLayers(Means(choose, model_store(), load, tell, progress), named)
 
 
 @contextlib.asynccontextmanager

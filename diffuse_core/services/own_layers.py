@@ -104,6 +104,7 @@ class OwnLayers:
         self._means.tell(need_text(parts, own_need(shape, contract, parts, rows), device.free))
         getting = self._progress(f"getting {model.id}")
         source = await self.compute.run(lambda: self._open(model, getting))
+        self.compute.in_loop = device.kind != "cpu" or device.threads == 1
         executors: list[Executor] = []
         for part in parts:
             progress = self._progress(f"loading layers {part}")
