@@ -17,12 +17,12 @@ from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import (
     MAX_WANT,
     GossipMessage,
-    NotAllowed,
     Pull,
     Push,
     Summary,
     Want,
 )
+from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.domain.reconcile import RUMOUR_BYTES, pushes, weight
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from diffuse_core.domain.decoding import (
     TokenLogprobs,
 )
 from diffuse_core.domain.identity import WireNodeId
+from diffuse_core.domain.owner_messages import OwnerMessage
 from diffuse_core.domain.records import (
     MAX_CLOCK_MS,
     Address,
@@ -31,7 +32,7 @@ from diffuse_core.domain.records import (
 )
 from diffuse_core.domain.relay_messages import RelayMessage
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import FeedUpdate, GenerateEvent, GenerateRequest, Liveness
+from diffuse_core.domain.view import Liveness
 from diffuse_core.domain.wire import Message, Nonce, Text, WireSessionId
 from diffuse_core.errors import RefusalReason
 
@@ -357,56 +358,6 @@ class BundlePart(Message, frozen=True, tag="bundle"):
     total: Annotated[int, msgspec.Meta(ge=0, le=2**27)]
 
 
-# --- the owner's feed ----------------------------------------------------------------------
-
-RequestId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
-
-
-class Subscribe(Message, frozen=True, tag="subscribe"):
-    """Owner to node: send FeedUpdates until the channel ends."""
-
-
-class Update(Message, frozen=True, tag="update"):
-    """Node to owner: one tick of the feed."""
-
-    feed: FeedUpdate
-
-
-class Generate(Message, frozen=True, tag="generate"):
-    """Owner to node: generate on my behalf."""
-
-    request: RequestId
-    ask: GenerateRequest
-
-
-class Generated(Message, frozen=True, tag="generated"):
-    """Node to owner: an event of a generation; Finished and Failed are the last."""
-
-    request: RequestId
-    event: GenerateEvent
-
-
-class CancelGenerate(Message, frozen=True, tag="cancel"):
-    """Owner to node: stop that generation."""
-
-    request: RequestId
-
-
-class StopNode(Message, frozen=True, tag="stopnode"):
-    """Owner to node: shut down in an orderly way.
-
-    `patience` is how many seconds Sessions may take to finish; None leaves it to the Host.
-    """
-
-    patience: Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0)] | None = None
-
-
-class NotAllowed(Message, frozen=True, tag="notallowed"):
-    """The receiver does not take this from you."""
-
-    detail: Text = ""
-
-
 GossipMessage = Ping | Ack | PingRequest | Pull | Push | Want | Summary
 SessionMessage = (
     OpenSession
@@ -426,7 +377,6 @@ SessionMessage = (
     | SessionFailed
 )
 BundleMessage = GetBundle | BundlePart
-OwnerMessage = Subscribe | Update | Generate | Generated | CancelGenerate | StopNode | NotAllowed
 AnyMessage = (
     GossipMessage | SessionMessage | AuditMessage | BundleMessage | RelayMessage | OwnerMessage
 )

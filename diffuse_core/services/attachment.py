@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from diffuse_core.domain.messages import (
+from diffuse_core.domain.owner_messages import (
     CancelGenerate,
     Generate,
     Generated,

@@ -14,7 +14,7 @@ from diffuse_core.domain.channel import MAX_HANDSHAKE_BYTES
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES, Joiner, cut
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import short_text
-from diffuse_core.domain.messages import NotAllowed
+from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.domain.relay_messages import CircuitReady, JoinCircuit, OpenCircuit, RelayRefused
 from diffuse_core.domain.relayed_address import RelayedAddress, is_relayed, parse_relayed
 from diffuse_core.domain.sealed_stream import MAX_SEALED_BYTES

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.identity import NodeId, short_text
-from diffuse_core.domain.messages import (
+from diffuse_core.domain.owner_messages import (
     CancelGenerate,
     Generate,
     Generated,

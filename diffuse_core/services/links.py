@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.identity import NodeId, short_text
-from diffuse_core.domain.messages import NotAllowed
+from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.services.link import Link, Traffic
 from diffuse_core.services.loopback import loopback

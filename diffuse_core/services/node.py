@@ -14,7 +14,6 @@ from diffuse_core.domain.identity import Identity, NodeId, node_text, short_text
 from diffuse_core.domain.messages import (
     Ack,
     GossipMessage,
-    NotAllowed,
     Ping,
     PingRequest,
     Pull,
@@ -23,6 +22,7 @@ from diffuse_core.domain.messages import (
     Want,
 )
 from diffuse_core.domain.observe import network_view
+from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.domain.records import Holding, Load, Record, Role, record_node
 from diffuse_core.domain.relayed_address import is_relayed
 from diffuse_core.domain.view import Event, EventLevel, NetworkView

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from diffuse_core.domain.allow_list import without_strangers
 from diffuse_core.domain.exchange import BUSY
 from diffuse_core.domain.identity import short_text
-from diffuse_core.domain.messages import NotAllowed, Pull, Push, Rumour
+from diffuse_core.domain.messages import Pull, Push, Rumour
 from diffuse_core.domain.observe import members_from_push, network_view
+from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.domain.records import record_node
 from diffuse_core.errors import Refused, Unreachable
 from diffuse_core.services.dialling import Place, dial_any

@@ -16,7 +16,7 @@ import pytest
 
 from diffuse_core.adapters.file_storage import FileStorage, StateLock, load_identity
 from diffuse_core.cli import look, run
-from diffuse_core.domain.messages import StopNode
+from diffuse_core.domain.owner_messages import StopNode
 from diffuse_core.running import NodeOptions, run_node
 from diffuse_core.services import attachment, links
 from diffuse_core.services.feed import FeedService

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diffuse_core.domain.codec import LONG, LONGEST_SHORT, MAX_BODY_BYTES, decode, encode
-from diffuse_core.domain.messages import NotAllowed, Ping, Push
+from diffuse_core.domain.messages import Ping, Push
+from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed
 

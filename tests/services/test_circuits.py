@@ -10,7 +10,8 @@ import pytest
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.codec import encode
 from diffuse_core.domain.identity import Identity
-from diffuse_core.domain.messages import BundlePart, NotAllowed, Ping
+from diffuse_core.domain.messages import BundlePart, Ping
+from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.domain.relay_messages import (
     CircuitOffered,
     CircuitReady,

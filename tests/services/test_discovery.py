@@ -14,7 +14,7 @@ from diffuse_core.adapters.websocket_transport import WebSocketTransport
 from diffuse_core.domain import contacts
 from diffuse_core.domain.exchange import BUSY
 from diffuse_core.domain.identity import Identity
-from diffuse_core.domain.messages import NotAllowed
+from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.errors import Refused, Unreachable
 from diffuse_core.ports import LanNode
 from diffuse_core.services import discovery

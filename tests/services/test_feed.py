@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.domain.messages import CancelGenerate, Update
+from diffuse_core.domain.owner_messages import CancelGenerate, Update
 from diffuse_core.domain.view import (
     Failed,
     Finished,

@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from diffuse_core.domain.codec import encode
-from diffuse_core.domain.messages import (
-    AnyMessage,
+from diffuse_core.domain.messages import AnyMessage, SessionRefused, WatchSession
+from diffuse_core.domain.owner_messages import (
     CancelGenerate,
     Generate,
     Generated,
     NotAllowed,
     OwnerMessage,
-    SessionRefused,
     StopNode,
     Subscribe,
     Update,
-    WatchSession,
 )
 from diffuse_core.domain.relayed_address import RelayedAddress
 from diffuse_core.domain.reservations import Candidate
