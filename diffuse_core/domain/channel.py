@@ -36,9 +36,6 @@ from diffuse_core.errors import ChannelClosed
 MAX_HANDSHAKE_BYTES = 512
 MAX_NETWORK_BYTES = 64
 
-_RENEWALS_SINCE = 2
-"""The minor version from which on a node understands that a key is replaced for its age."""
-
 Role = Literal["dialler", "listener"]
 Way = Literal["direct", "relayed"]
 """Whether the two ends share a connection, or a Sentinel carries the bytes."""
@@ -182,7 +179,6 @@ class Handshake:
         if role == "listener":
             self._awaits = "hello"
         self._remote: NodeId | None = None
-        self._remote_minor = 0
 
     @property
     def done(self) -> bool:
@@ -236,7 +232,7 @@ class Handshake:
         """The stream of frames; to be taken once, when done."""
         if self._remote is None:
             raise ChannelClosed("the other end is not proven")
-        return SealedStream(*self._noise.split(), ages=self._remote_minor >= _RENEWALS_SINCE)
+        return SealedStream(*self._noise.split())
 
     def _greet(self, message: bytes) -> bytes:
         hello = _decode(_hello_decoder, message[KEY_BYTES:])
@@ -285,7 +281,6 @@ class Handshake:
         if not verify(proof.node, "channel", statement, proof.signature):
             raise HandshakeFailed("the other node's identity is not proven", "identity")
         self._same_major(proof.major)
-        self._remote_minor = proof.minor
         node = NodeId(proof.node)
         if node == self._own.node:
             raise HandshakeFailed("the other end is this node itself", "own")

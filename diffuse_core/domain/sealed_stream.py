@@ -41,14 +41,12 @@ class SealedStream:
     whose first byte says, encrypted, whether more of the frame follows. Both ends count messages
     and replace the key of a direction after every REKEY_MESSAGES of it. When its key gets old,
     the sender replaces it sooner and says so with a message of its own before the frame, so that
-    no clock of the receiver matters. With `ages` false it does not: nodes before protocol 1.2
-    would not understand.
+    no clock of the receiver matters.
     """
 
-    def __init__(self, sending: CipherState, receiving: CipherState, *, ages: bool = True) -> None:
+    def __init__(self, sending: CipherState, receiving: CipherState) -> None:
         self._sending = sending
         self._receiving = receiving
-        self._ages = ages
         self._first_use: float | None = None
         self._sent = 0
         self._received = 0
@@ -68,7 +66,7 @@ class SealedStream:
             raise ChannelClosed("the channel was closed")
         if self._first_use is None:
             self._first_use = now
-        if now - self._first_use >= REKEY_S and self._ages:
+        if now - self._first_use >= REKEY_S:
             self._first_use = now
             return self._encrypt(_RENEWAL) + self._seal(frame)
         return self._seal(frame)

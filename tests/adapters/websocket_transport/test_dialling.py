@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from diffuse_core.adapters.websocket_transport import WebSocketTransport, sockets
 from diffuse_core.domain.channel import Credentials
+from diffuse_core.domain.messages import PROTOCOL_MAJOR
 from diffuse_core.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ async def test_another_network() -> None:
 
 async def test_another_protocol_version() -> None:
     async with listening() as listener:
-        listener._credentials = Credentials(BOB, "net", bytes(range(32)), major=2)
+        listener._credentials = Credentials(BOB, "net", bytes(range(32)), major=PROTOCOL_MAJOR + 1)
         assert "speaks another protocol version" in await refusal_within(listener)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 OPEN = {"subprotocols": ["diffuse"], **OPTIONS}
 STATIC = b"\x33" * 32
 PUBLIC = bindings.crypto_scalarmult_base(STATIC)
-NET = b"diffuse\x00\x01net"
+NET = b"diffuse\x00\x02net"
 
 
 def proofs(role: Role) -> dict[str, bytes]:
@@ -45,19 +45,19 @@ def proofs(role: Role) -> dict[str, bytes]:
     mine, other = (b"\x00", b"\x01") if role == "dialler" else (b"\x01", b"\x00")
 
     def signed(statement: bytes, label: str = "channel", whose: object = EVE) -> bytes:
-        return msgspec.msgpack.encode([EVE.node, whose.sign(label, statement), 1, 2])
+        return msgspec.msgpack.encode([EVE.node, whose.sign(label, statement), 2, 0])
 
     return {
         "right": signed(mine + PUBLIC + NET),
         "no signature": msgspec.msgpack.encode([EVE.node]),
-        "an empty signature": msgspec.msgpack.encode([EVE.node, b"", 1, 2]),
-        "zeros": msgspec.msgpack.encode([EVE.node, bytes(64), 1, 2]),
+        "an empty signature": msgspec.msgpack.encode([EVE.node, b"", 2, 0]),
+        "zeros": msgspec.msgpack.encode([EVE.node, bytes(64), 2, 0]),
         "a foreign signature": signed(mine + PUBLIC + NET, whose=BOB),
         "a record's label": signed(mine + PUBLIC + NET, "record"),
         "the other role": signed(other + PUBLIC + NET),
-        "another network": signed(mine + PUBLIC + b"diffuse\x00\x01ten"),
-        "another version": signed(mine + PUBLIC + b"diffuse\x00\x02net"),
-        "a relayed channel": signed(mine + PUBLIC + b"relayed\x00\x01net"),
+        "another network": signed(mine + PUBLIC + b"diffuse\x00\x02ten"),
+        "another version": signed(mine + PUBLIC + b"diffuse\x00\x01net"),
+        "a relayed channel": signed(mine + PUBLIC + b"relayed\x00\x02net"),
         "another static key": signed(mine + bytes(32) + NET),
     }
 

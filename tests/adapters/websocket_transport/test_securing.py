@@ -10,6 +10,7 @@ import pytest
 from diffuse_core.adapters.websocket_transport import WebSocketTransport, securing
 from diffuse_core.adapters.websocket_transport.sealed_channel import SealedChannel
 from diffuse_core.domain.channel import Credentials
+from diffuse_core.domain.messages import PROTOCOL_MAJOR
 from diffuse_core.domain.sealed_stream import MAX_FRAME_BYTES
 from diffuse_core.errors import ChannelClosed, Unreachable
 from tests.adapters.carriers import SENTINEL, QueueCarrier, carriers
@@ -176,7 +177,7 @@ async def test_both_ends_are_told_what_differs() -> None:
     assert told[0] == f"{there} is on another network; give both nodes the same --network"
     assert told[1].startswith(here)
     newer = WebSocketTransport(BOB, "net")
-    newer._credentials = Credentials(BOB, "net", bytes(range(32)), major=2)
+    newer._credentials = Credentials(BOB, "net", bytes(range(32)), major=PROTOCOL_MAJOR + 1)
     told = await refusals(WebSocketTransport(ALICE, "net"), newer)
     assert told[0] == f"{there} speaks another protocol version; update the older node"
     for keys, texts in (
