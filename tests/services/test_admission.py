@@ -212,7 +212,7 @@ async def test_a_host_that_dies_in_the_prefill_is_replaced(
         while not crashed:
             _, tokens, finished = await client.whole(ask())
             assert tokens == tiny.says(ids(13), 12, ignore_eos=True)
-    assert any("failed" in event for event in finished.events)
+    assert any("was lost" in event for event in finished.events)
     for host in cluster.hosts:
         if host is not doomed:
             await host.idle()
