@@ -133,16 +133,21 @@ class Auditor:
         try:
             async with asyncio.timeout(AUDIT_S):
                 for index in range(len(run.route)):
-                    if self._plan.takes() and not self._is_ours(run, index):
+                    if self._plan.takes() and not self._is_private(run, index):
                         await self._audit(_Case(self, run, index), generation.events)
         except TimeoutError:
             self._told.append(f"audits were given up after {AUDIT_S:.0f} s")
         return tuple(self._told)
 
-    def _is_ours(self, run: ClientRun, index: int) -> bool:
-        """Whether it runs here, or beside a Stage that does: nobody else can take its place."""
+    def _is_private(self, run: ClientRun, index: int) -> bool:
+        """Whether it runs here, or beside a Stage that does: nobody else can take its place.
+
+        Nor is a last Stage audited then: the answer's tokens would go to one more node.
+        """
+        if self._own is None:
+            return False
         beside = run.route[max(0, index - 1) : index + 2]
-        return self._own is not None and any(hop.node == self._own for hop in beside)
+        return index == len(run.route) - 1 or any(hop.node == self._own for hop in beside)
 
     async def _audit(self, case: _Case, events: list[str]) -> None:
         name = f"stage {short_text(case.node)} (layers {case.hop.part})"

@@ -284,3 +284,17 @@ async def test_times_are_told_of_our_own_stages_too(wide: Callable) -> None:
     assert len(route) == 4
     assert set(told) <= {0, 4}
     assert told[0] == told[-1] == 4
+
+
+@pytest.mark.parametrize("tail", [0, 1])
+async def test_no_audit_gives_the_answer_to_others(wide: Callable, tail: int) -> None:
+    cluster = await wide(3)
+    for _ in range(3):
+        await cluster.host(4)
+    hidden = await private_client(cluster)
+    _, tokens, finished = await hidden.client.whole(
+        ask(30, private=1, private_tail=tail, audit=1.0)
+    )
+    assert len(finished.route) >= 3
+    assert hidden.ear.tells((*ids(30), *tokens)) == []
+    await hidden.idle()
