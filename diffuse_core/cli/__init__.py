@@ -14,6 +14,7 @@ from diffuse_core.cli.identity import identity
 from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.cli.plan import plan
+from diffuse_core.cli.quarantine import quarantine
 from diffuse_core.cli.stop import drain, stop
 from diffuse_core.cli.verify import verify
 from diffuse_core.domain.plain_text import clean
@@ -60,6 +61,7 @@ COMMANDS = (
     stop,
     drain,
     identity,
+    quarantine,
 )
 for _command in COMMANDS:
     cli.add_command(_command)

@@ -186,6 +186,7 @@ class FeedService:
                 async for event in events:
                     await link.send(Generated(message.request, event))
                     if isinstance(event, Finished):
+                        self._note_audits(event)
                         return
         except ChannelClosed as error:
             if not link.closed:
@@ -196,6 +197,11 @@ class FeedService:
             log.exception("a generation failed")
             text = f"a defect of Diffuse stopped the generation: {type(error).__name__}"
             await link.send(Generated(message.request, Failed(text, 1)))
+
+    def _note_audits(self, event: Finished) -> None:
+        for told in event.audits:
+            if told in event.events:
+                self._node.note("warning", f"audit: {told}")
 
     async def _on_cancel(self, link: Link, message: CancelGenerate, _body: memoryview) -> None:
         if not await self._allowed(link):

@@ -19,11 +19,12 @@ from diffuse_core.services.session_terms import Asked
 from tests.services.stage_net import StageNet, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AsyncExitStack
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.model_ports import StageResult, StageStep
+    from diffuse_core.services.run import ClientRun
     from tests.services.stage_net import StageHost
     from tests.services.tiny_model import TinyModel
 
@@ -72,6 +73,7 @@ class AuditNet(StageNet):
         *,
         chance: float = 1.0,
         before: Callable[[Generation], None] | None = None,
+        at_end: Callable[[ClientRun], Awaitable[None]] | None = None,
         speculate: bool = True,
         seed: int = 1,
     ) -> list[NodeId]:
@@ -91,9 +93,14 @@ class AuditNet(StageNet):
             await read_all(generation, count)
             self.told = await auditor.audit(generation)
             self.events = generation.events
+            if at_end is not None:
+                await at_end(generation.run)
             return [hop.node for hop in generation.run.route]
         finally:
             await generation.close()
+
+    def by_part(self, part: tuple[int, int]) -> StageHost:
+        return next(host for host in self.hosts if (host.part.start, host.part.end) == part)
 
     def by_id(self, node: bytes) -> StageHost:
         return next(host for host in self.hosts if host.id == node)

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+import msgspec
 import numpy as np
 import pytest
 
-from diffuse_core.domain.audit_messages import Spots, TellSpots
-from diffuse_core.domain.decoding import SamplingParams
-from tests.services.audit_net import AuditNet, another_token, changed, noisy, scaled, swapped
+from diffuse_core.domain.audit_messages import (
+    AuditMessage,
+    Mirror,
+    MirrorReady,
+    Spots,
+    TakeMirror,
+    TellSpots,
+)
+from diffuse_core.domain.decoding import DecodingParams, SamplingParams
+from diffuse_core.domain.identity import Identity
+from diffuse_core.domain.messages import (
+    Ack,
+    ForwardHidden,
+    Hop,
+    OpenSession,
+    SessionMessage,
+    SessionRefused,
+)
+from diffuse_core.domain.slices import Slice
+from diffuse_core.services.audit_desk import AuditFailed
+from diffuse_core.services.link import Link
+from diffuse_core.services.links import Links
+from tests.services.audit_net import (
+    PARTS,
+    AuditNet,
+    another_token,
+    changed,
+    noisy,
+    scaled,
+    swapped,
+)
 from tests.services.tiny_model import ids
 
 if TYPE_CHECKING:
@@ -20,7 +50,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.kept import Piece
     from diffuse_core.model_ports import StageResult, StageStep
     from diffuse_core.services.generation import Generation
-    from diffuse_core.services.links import Link
+    from diffuse_core.services.run import ClientRun
     from tests.services.audit_net import Spoil
     from tests.services.stage_net import StageHost
     from tests.services.tiny_model import TinyModel
@@ -180,6 +210,95 @@ async def test_the_same_doubt_beside_another_is_a_verdict(net: AuditNet) -> None
     assert net.book.barred() == set()
     assert net.book.doubt(three, one) == {one}
     assert net.book.barred() == {one}
+
+
+# --- strangers and floods ---------------------------------------------------------------
+
+
+async def test_rows_go_only_to_the_node_that_the_client_named_and_that_asks(
+    net: AuditNet,
+) -> None:
+    """Neither a stranger, nor the client for somebody who asks for nothing, has rows sent."""
+    first, victim = net.hosts[0], net.hosts[-1]
+    stranger = Links(net.memory.transport(Identity(b"x" * 32).node), Identity(b"x" * 32).node)
+    net.stack.push_async_callback(stranger.close)
+    heard: list[object] = []
+
+    async def hear(_: Link, message: object, __: memoryview) -> None:
+        heard.append(message)
+
+    stranger.handle(MirrorReady, hear)
+    stranger.handle(ForwardHidden, hear)
+    stranger.handle(Spots, hear)
+    stranger.handle(Ack, hear)
+
+    async def intrude(run: ClientRun) -> None:
+        first = net.by_id(run.route[0].node)
+        link = await stranger.to(first.id, (first.address,))
+        await link.send(Mirror(run.session, b"m" * 16, stranger._own, 10))
+        await link.send(TakeMirror(b"m" * 16))
+        await link.send(TellSpots(run.session, 0, 10, (1,), given=True))
+        mine = run.stages[0]
+        audit = b"n" * 16
+        assert (
+            await net.answers.ready(mine, audit, Mirror(run.session, audit, victim.id, 10)) == 10
+        )
+        await link.send(TakeMirror(audit))
+        assert first.links.find(victim.id) is None
+        (mirror,) = first.stage._audits._mirrors.values()
+        assert mirror.link is None
+        # A Session has one audit at a time, however many are asked for.
+        for at in range(40):
+            name = at.to_bytes(16, "big")
+            await net.answers.ready(mine, name, Mirror(run.session, name, victim.id, 10))
+        assert len(first.stage._audits._mirrors) == 1
+        # Coordinates beyond the row's end give nothing.
+        with pytest.raises(AuditFailed):
+            await net.answers.spots(mine, run.session, 10, 1, (2**20 - 1,), given=True)
+        assert len(await net.answers.spots(mine, run.session, 10, 1, (5,), given=True)) == 10
+
+    await net.answer(ids(PROMPT), COUNT, chance=0.0, at_end=intrude)
+    assert heard == []
+    assert first.stage.sessions == 0
+
+
+async def test_coordinates_that_no_row_has_are_refused(net: AuditNet) -> None:
+    host = net.hosts[0]
+    link = await net.links.to(host.id, (host.address,))
+    hops = tuple(
+        Hop(net.by_part(part).id, (net.by_part(part).address,), Slice(*part)) for part in PARTS
+    )
+    answers: asyncio.Queue[object] = asyncio.Queue()
+
+    async def hear(_: Link, message: object, __: memoryview) -> None:
+        answers.put_nowait(message)
+
+    net.links.handle(SessionRefused, hear)
+    model, decoding = net.model, DecodingParams(8)
+    asked = OpenSession(
+        b"o" * 16, model.id, model.fingerprint, hops, 0, 20, 5, decoding, 4, spots=(5000,)
+    )
+    await link.send(asked)
+    assert "counted from 0" in (await answers.get()).detail
+    await link.send(msgspec.structs.replace(asked, spots=(), audit=True))
+    assert "epoch" in (await answers.get()).detail
+
+
+async def test_nothing_of_an_audit_is_in_what_others_are_told(net: AuditNet) -> None:
+    """No message of the wire but those of Sessions and audits names the liar."""
+    sent: list[object] = []
+    found = Link.send
+
+    async def note(self: Link, message: object, body: bytes | memoryview = b"") -> None:
+        sent.append(message)
+        await found(self, message, body)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "send", note)
+        liar = await caught(net, 1, lambda host: spoil(host, changed(scaled)))
+    assert net.book.barred() == {liar.id}
+    kinds = {type(message) for message in sent}
+    assert kinds <= set(get_args(SessionMessage)) | set(get_args(AuditMessage))
 
 
 async def caught(
