@@ -71,7 +71,6 @@ class ClientRun:
         self.gone: set[NodeId] = set()
         """Nodes of the Route that hold nothing of the Session, or did not say that they do."""
         self._answers: asyncio.Queue[tuple[Link | None, FromStage | Problem]] = asyncio.Queue()
-        self._former: dict[bytes, Hop] = {}
         self._kept: set[int] = set()
         self._waiting: set[int] = set()
         self._held: dict[int, int] = {}
@@ -215,9 +214,6 @@ class ClientRun:
             self.gone.add(link.remote)
         why = answer.detail
         named = next((hop for hop in self.route if hop.node == answer.node), None)
-        if named is None and answer.kept:
-            # It learned of the loss after the next Route, and waits for one more.
-            named = self._former.get(answer.node)
         if self._is_own(link.remote):
             return self._seen_here(named, answer)
         # Only a node of the Route can be to blame; who names another is. We ourselves are there.

@@ -131,7 +131,7 @@ class StageService:
         self.drain()
         for run in list(self._runs.values()):
             self._forget(run)
-            await run.tell_failed(self._own, "leaving", "the host is leaving", kept=False)
+            await run.tell(run.failure(self._own, "leaving", "the host is leaving", kept=False))
         # What still points here would keep the weights in memory when the Host has moved on.
         self._links.unhandle(OpenSession, Reroute, Resume, ForwardTokens, ForwardHidden)
         self._links.unhandle(RowsRun, Credit, CloseSession, WatchSession)
@@ -337,8 +337,7 @@ class StageService:
         for run in list(self._runs.values()):
             if run.client is link:
                 run.gone = self._clock.monotonic()
-            only = link.remote == run.backward and self._links.find(link.remote) is None
-            if only or link in (run.outlet.next, run.outlet.source):
+            if run.needs(link, other=self._links.find(link.remote)):
                 text = f"the link to stage {short_text(link.remote)} ended"
                 self._pause(run, link.remote, "lost", text)
 
@@ -359,7 +358,7 @@ class StageService:
         self, run: StageRun, node: bytes, reason: RefusalReason, detail: str, *, kept: bool
     ) -> None:
         """Tell the Client, in a task of its own: nothing here waits for its link."""
-        self._tasks.spawn(run.tell_failed(node, reason, detail, kept=kept), "failed")
+        self._tasks.spawn(run.tell(run.failure(node, reason, detail, kept=kept)), "failed")
 
     def _forget(self, run: StageRun) -> None:
         """Free everything of a Session; its cache after what the executor runs now."""

@@ -318,12 +318,15 @@ class StageRun:
         """Whether the Client is at the other end; it may come over another link than before."""
         return link.remote == self.client.remote
 
-    async def tell_failed(
+    def failure(
         self, node: bytes, reason: RefusalReason, detail: str, *, kept: bool
-    ) -> None:
-        """Tell the Client who is to blame; never raises."""
+    ) -> SessionFailed:
+        """What the Client is told of who is to blame, on the Route of this moment."""
         state = self.state
-        failed = SessionFailed(state.id, node, reason, detail[:512], kept=kept, epoch=state.epoch)
+        return SessionFailed(state.id, node, reason, detail[:512], kept=kept, epoch=state.epoch)
+
+    async def tell(self, failed: SessionFailed) -> None:
+        """Tell the Client; never raises."""
         try:
             await self.client.send(failed)
         except DiffuseError as error:
@@ -344,6 +347,17 @@ class StageRun:
         elif now - self._asked[1] >= ANSWER_S:
             links.doubt(link)
             await link.close()
+
+    def needs(self, ended: Link, *, other: Link | None) -> bool:
+        """Whether the Session cannot go on without a link that ended; `other` leads there too.
+
+        Links to nodes that were beside this one on an earlier Route end late, and unmissed.
+        """
+        if ended is self.outlet.next:
+            return True
+        if ended.remote != self.backward:
+            return False
+        return other is None or ended is self.outlet.source
 
     def is_beside(self, link: Link) -> bool:
         """Whether the Stage before this one in the ring may be at the other end."""

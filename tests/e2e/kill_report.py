@@ -24,6 +24,8 @@ class Outcome:
     stall_s: float | None
     healed: tuple[str, ...] = ()
     problem: str = ""
+    wronged: tuple[str, ...] = ()
+    """Hosts that were well, and were told to be lost, or lost their places."""
 
     @property
     def kind(self) -> str:
@@ -37,7 +39,8 @@ class Outcome:
         stall = "" if self.stall_s is None else f", stalled {self.stall_s:.2f} s"
         who = ", ".join(f"{name} ({kind})" for name, kind in self.struck) or "nobody"
         lines = [f"{self.strike}: struck {who}: {told}{stall}"]
-        return "\n".join([*lines, *(f"       {text}" for text in self.healed)])
+        lines += [f"       {text}" for text in self.healed]
+        return "\n".join([*lines, *(f"       WRONGED {text}" for text in self.wronged)])
 
 
 @dataclass
@@ -56,7 +59,7 @@ class KillReport:
     @property
     def problems(self) -> list[str]:
         """What went wrong; nothing if all did well."""
-        bad = [str(one) for one in self.outcomes if not one.identical]
+        bad = [str(one) for one in self.outcomes if not one.identical or one.wronged]
         return bad + self.left_over
 
     def stalls(self) -> dict[str, list[float]]:

@@ -40,7 +40,7 @@ from tests.e2e.route_watch import watching_routes
 from tests.services.tiny_model import LAYERS, make_tiny_model, words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from diffuse_core.services.client import ClientService
     from tests.bench.shaped_network import ShapedNetwork
@@ -114,8 +114,15 @@ class KillStages:
             blows.result()
         identical = not problem and heard.tokens == usual.tokens
         stall = None if problem else stall_of(heard, usual)
+        nodes = {self._network.nodes[name] for name in struck}
         return Outcome(
-            strike, tuple(struck.items()), identical, stall, how_it_healed(heard), problem
+            strike,
+            tuple(struck.items()),
+            identical,
+            stall,
+            how_it_healed(heard),
+            problem,
+            tuple(wronged(heard, nodes)),
         )
 
     async def _answer(self, client: ClientService, strike: Strike, heard: Heard) -> str:
@@ -161,6 +168,19 @@ class KillStages:
 def stall_of(heard: Heard, usual: Heard) -> float:
     """Seconds that the first token, or another, came later than usual."""
     return max(heard.first_s - usual.first_s, max(heard.gaps) - max(usual.gaps))
+
+
+def wronged(heard: Heard, struck: Collection[str]) -> Iterator[str]:
+    """Hosts that nobody struck, and that were accused or replaced; so they computed in vain."""
+    before = heard.route
+    for one in heard.healed:
+        if one.lost.node not in struck:
+            yield f"{one.lost.node[:8]} was told to be lost"
+        places = {(step.node, step.slice) for step in one.route}
+        for step in before:
+            if step.node not in struck and (step.node, step.slice) not in places:
+                yield f"{step.node[:8]} lost its place ({step.slice})"
+        before = one.route
 
 
 def how_it_healed(heard: Heard) -> tuple[str, ...]:

@@ -233,3 +233,23 @@ async def test_one_replica_after_another_is_lost(net: StageNet, index: int) -> N
     each_row_once(net, generation)
     await generation.close()
     await net.idle()
+
+
+@STAGES
+async def test_links_to_one_that_was_replaced_end_late(net: StageNet, index: int) -> None:
+    """Nobody needs them any more, and nobody is accused because of them."""
+    wanted = await undisturbed(net, GREEDY)
+    generation = net.generation(PROMPT, COUNT, GREEDY)
+    await generation.open()
+    victim = net.on(generation, index)
+    break_at(victim, "refuses", len(PROMPT) + EARLY)
+    for host in net.hosts:
+        if host.part == victim.part and host is not victim:
+            # What it computes again was sent nowhere yet.
+            host.executor.at_row[20] = host.soon(victim.kill)
+    tokens, healed = await read_all(generation, COUNT)
+    assert tokens == wanted
+    assert [told.lost.node for told in healed] == [victim.id.hex()]
+    each_row_once(net, generation)
+    await generation.close()
+    await net.idle()
