@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 UNREACHABLE = 1e6
 """As far at most is a token said to be out of reach."""
+RARE = 1e-6
+"""As often an honest Stage draws a token that is no likelier than one that is out of reach."""
+SHARES = 5.0
+"""How many nats all shares of tokens together count as."""
 FIRST_LOOK = 512
 """Ids sorted at first in search of those that make up top-p; mostly a few dozen do."""
 ROUNDING = 1e-9
@@ -107,7 +111,9 @@ class Sampler:
         Machines round differently, so another token comes where two are nearly as likely. At
         temperature 0, and of tokens that a filter barred, the distance is in nats: of the logit
         from the largest, or from the least that passed. Else it is that of the random number from
-        the share of the token, 0 to 1. 0.0 means that it may have been drawn.
+        the share of the token, a fifth of all shares counting as a nat; but a token so unlikely
+        that hardly ever one like it is drawn is out of reach, wherever its share lies. 0.0 means
+        that it may have been drawn.
 
         Raises:
             Refused: as `choose` does.
@@ -195,9 +201,11 @@ def _distance(
     if not len(at):
         least = logits[ids[: len(weights)]].min() if ids is not None else logits.max()
         return _nats(least, logits[token]) / min(params.temperature, 1.0)
-    total, place = weights.cumsum(), _uniform(params.seed, position)
-    high, share = total[at[0]] / total[-1], weights[at[0]] / total[-1]
-    return max(0.0, float(high - share) - place, place - float(high))
+    total, share, place = weights.cumsum(), weights[at[0]], _uniform(params.seed, position)
+    whole, high = float(total[-1]), float(total[at[0]])
+    if weights[weights <= share].sum() < RARE * whole:
+        return UNREACHABLE
+    return SHARES * max(0.0, (high - float(share)) / whole - place, place - high / whole)
 
 
 def _nats(large: np.floating, small: np.floating) -> float:

@@ -194,7 +194,7 @@ class _Case:
         took, gave = await self._said()
         first = await self._examined()
         if first is None:
-            raise AuditFailed("no other host that answers holds its layers")
+            raise AuditFailed("no other host of its layers could compute them again")
         if self._agrees(first, took, gave):
             return f"agrees with {short_text(first.node)}"
         self.accuses = True

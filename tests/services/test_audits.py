@@ -165,7 +165,7 @@ async def test_without_a_replica_nobody_is_accused(tiny: TinyModel) -> None:
         await net.populate(1)
         await net.answer(ids(PROMPT), COUNT)
         assert len(net.told) == 3
-        assert all("no other host" in told for told in net.told)
+        assert all("no other host of its layers" in told for told in net.told)
         assert net.events == []
 
 
