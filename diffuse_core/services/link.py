@@ -39,6 +39,7 @@ class Link:
         self.doubted = False
         self.closed = False
         self._given_up = False
+        self._silent_at = -1
         self.ended = asyncio.Event()
 
     async def send(self, message: AnyMessage, body: bytes | memoryview = b"") -> None:
@@ -60,6 +61,15 @@ class Link:
         """A frame of so many bytes came in."""
         self._traffic.bytes_in += size
         self.heard += 1
+
+    def fell_silent(self) -> None:
+        """The other end does not answer what it should; until it is heard again."""
+        self._silent_at = self.heard
+
+    @property
+    def silent(self) -> bool:
+        """Whether it fell silent and nothing came since."""
+        return self._silent_at == self.heard
 
     def hear(self, take: Callable[[bytes], bool]) -> None:
         """Offer frames to `take` before `receive` gives them, where the channel can do that."""

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 DIAL_TIMEOUT_S = 5.0
 DIAL_ALL_S = 6.0
 """For all addresses of a node."""
+SILENT_CLOSE_S = 0.1
+"""For a farewell to leave, where nobody is there to answer it."""
 MAX_LINKS = 640
 """That others opened, direct and relayed ones each. Above what the listening port lets in, which
 chooses who gives way: whom it sent off may not have left yet when the next one comes."""
@@ -340,9 +342,16 @@ class Links:
         """Close every link and end every task."""
         links = [link for mine in self._open.values() for link in mine]
         given = tuple(self._surrendered.values())
-        closing = (*(link.close() for link in links), *(channel.close() for channel in given))
+        closing = (*map(_hang_up, links), *(channel.close() for channel in given))
         await asyncio.gather(*closing, return_exceptions=True)
         await self._tasks.close()
+
+
+async def _hang_up(link: Link) -> None:
+    """Close a link; one that fell silent does not confirm it, so nobody has to wait for that."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SILENT_CLOSE_S if link.silent else None):
+            await link.close()
 
 
 def _none_answered(node: NodeId, problems: list[Unreachable]) -> Unreachable:

@@ -135,6 +135,8 @@ class ClientRun:
     def _blame(
         self, link: Link, why: str, how: How, reason: RefusalReason = "lost"
     ) -> StageBlamed:
+        if how == "silent":
+            link.fell_silent()
         return StageBlamed(
             self.route[self._index(link)], why, how, reason, relayed_through=link.relayed_through
         )

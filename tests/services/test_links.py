@@ -340,3 +340,36 @@ async def test_closing_the_pool_ends_surrendered_channels(pools: tuple[Pool, Poo
         await taker.taken[0][1].send(b"x")
     taker.go.set()
     await until(lambda: not two.links._surrendered)
+
+
+async def test_the_end_of_a_pool_does_not_wait_for_who_fell_silent(
+    pools: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pools
+    link = await one.links.to(two.id, ("mem:2",))
+    hang_up, calls = link._channel.close, []
+
+    async def unanswered() -> None:
+        calls.append(link)
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+        await hang_up()
+
+    monkeypatch.setattr(link._channel, "close", unanswered)
+    link.fell_silent()
+    async with asyncio.timeout(2.0):
+        await one.links.close()
+    assert calls
+
+
+async def test_who_is_heard_again_is_silent_no_more(pools: tuple[Pool, Pool]) -> None:
+    one, two = pools
+    await one.links.to(two.id, ("mem:2",))
+    await until(lambda: two.links.linked())
+    (link,) = two.links.linked()[one.id]
+    assert not link.silent
+    link.fell_silent()
+    assert link.silent
+    await one.links.linked()[two.id][0].send(CloseSession(b"s" * 16))
+    await until(lambda: two.came)
+    assert not link.silent
