@@ -62,7 +62,11 @@ class Draws:
         self._credits = min(self._credits + tokens, 2**31)
 
     def to_go_round(self) -> tuple[int, tuple[int, ...]] | None:
-        """Tokens that may go round the ring now, and the position of the first; counts as gone."""
+        """Tokens that may go round the ring now, and the position of the first; counts as gone.
+
+        Raises:
+            Refused: too many were drawn that did not go round.
+        """
         if self.finish is not None or self._credits <= 0 or self._gone_round == self.count:
             return None
         position = self._prompt + self._gone_round
@@ -72,7 +76,11 @@ class Draws:
         return position, tokens
 
     def to_tell(self) -> TokensDrawn | None:
-        """The next message to the Client, if it lacks tokens."""
+        """The next message to the Client, if it lacks tokens.
+
+        Raises:
+            Refused: too many were drawn since it was told the last ones.
+        """
         if self._told == self.count:
             return None
         run = self._from(self._told)[: MAX_DRAFTS + 1]
@@ -104,4 +112,7 @@ class Draws:
 
     def _from(self, index: int) -> list[Drawn]:
         start = len(self._latest) - (self.count - index)
+        if start < 0:
+            # Whoever feeds us goes on without the ring, and without the Client.
+            raise Refused(f"more than {REMEMBERED} tokens were drawn that nobody took")
         return [self._latest[at] for at in range(start, len(self._latest))]

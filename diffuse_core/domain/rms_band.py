@@ -16,7 +16,6 @@ neither makes rows of others look wrong, nor makes room for its own.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import Refused
@@ -72,6 +71,11 @@ class Sender:
         self.first = Span()
         self.body = Span()
 
+    @property
+    def rows(self) -> int:
+        """How many it gave."""
+        return self.first.count + self.body.count
+
     def vouches(self, rms: float, *, first: bool) -> bool:
         """Whether it gave such rows."""
         return self.first.near(rms, MARGIN) or (not first and self.body.near(rms, MARGIN))
@@ -81,20 +85,27 @@ class Learned:
     """What the nodes gave that sent rows to this one, at one boundary between layers."""
 
     def __init__(self) -> None:
-        self._senders: OrderedDict[bytes, Sender] = OrderedDict()
+        self._senders: dict[bytes, Sender] = {}
 
     def of(self, node: bytes) -> Sender:
-        """What a node gave; of those that were not heard for longest nothing is known."""
+        """What a node gave; of those that gave least others take the place.
+
+        Not of those that were not heard for longest: new ones cost nothing.
+        """
         sender = self._senders.get(node)
         if sender is None:
+            if len(self._senders) >= MOST_SENDERS:
+                least = min(self._senders, key=lambda other: self._senders[other].rows)
+                del self._senders[least]
             sender = self._senders[node] = Sender()
-            if len(self._senders) > MOST_SENDERS:
-                self._senders.popitem(last=False)
-        self._senders.move_to_end(node)
         return sender
 
     def opinion(self, node: bytes, rms: float, *, first: bool) -> bool | None:
-        """Whether others than `node` gave such rows: two did, or none of two at least did."""
+        """Whether others than `node` gave such rows: two did, or none of two at least did.
+
+        Nothing is said against rows like those that `node` itself gave before: whoever likes may
+        be two others, and these must not speak against one that was here first.
+        """
         known = [
             sender
             for other, sender in self._senders.items()
@@ -103,6 +114,9 @@ class Learned:
         if len(known) < 2:
             return None
         vouching = sum(sender.vouches(rms, first=first) for sender in known)
+        own = self._senders.get(node)
+        if own is not None and own.body.count >= ENOUGH_ROWS and own.vouches(rms, first=first):
+            return vouching > 1 or None
         return vouching > 1 or (None if vouching else False)
 
 

@@ -64,6 +64,9 @@ class AnswerLog:
         if not sound_logprobs(message.tokens, message.logprobs, asked, self._vocab):
             return "it sent log-probabilities that cannot be"
         self.drawn.extend(message.tokens)
+        if len(self.drawn) == self.decoding.max_tokens and message.finish is None:
+            # That it is the end is known here as well; nobody could go on from there.
+            message = msgspec.structs.replace(message, finish="length")
         self.finished = message.finish is not None
         self._unread.append(message)
         return None

@@ -45,6 +45,9 @@ REMEMBERED = 5
 BRIEF_S = 0.02
 """A short pass that takes no longer is run in the event loop: what else it has to do can wait so
 long, and the hand-over to a thread and back costs each token a quarter of a millisecond."""
+ALIKE = 2048
+"""So many positions before a row make it cost twice as much, at the worst: of a large context a
+pass takes many times what it took a moment before of small ones."""
 TURNS = 3
 """Of the event loop between two passes that it ran itself, for what came in during the first to
 get to where it waits for the next: from the socket to a reader, and on to its Lane."""
@@ -55,6 +58,11 @@ def rows_of(step: StageStep) -> int:
     if step.tokens is not None:
         return len(step.tokens)
     return step.hidden.shape[0] if step.hidden is not None else 0
+
+
+def work_of(step: StageStep) -> int:
+    """What its pass costs at most, in rows at the beginning of a text."""
+    return rows_of(step) * (1 + step.position // ALIKE)
 
 
 class Lane:
@@ -98,7 +106,7 @@ class Scheduler:
         self._begun_s = 0.0
         self._wanted = asyncio.Event()
         self._short_s: deque[float] = deque(maxlen=REMEMBERED)
-        self._short_rows: deque[int] = deque(maxlen=REMEMBERED)
+        self._short_work: deque[int] = deque(maxlen=REMEMBERED)
         self._short_at = 0.0
         self._rhythm = Rhythm()
         self._tasks = TaskOwner("scheduler")
@@ -217,7 +225,7 @@ class Scheduler:
         lanes = [self._short.popleft() for _ in range(min(len(self._short), MAX_BATCH))]
         steps = [lane.steps.popleft() for lane in lanes]
         outcomes: list[StageResult | Refused]
-        brief = self._is_brief(sum(map(rows_of, steps)))
+        brief = self._is_brief(sum(map(work_of, steps)))
         started = self._clock.monotonic()
         waits = [started - lane.since for lane in lanes]
         try:
@@ -227,13 +235,15 @@ class Scheduler:
         except Exception as error:
             log.exception("a pass of %d sessions failed", len(steps))
             outcomes, seconds = [_failure(error) for _ in steps], 0.0
-        rows = 0
+        rows = work = 0
         for lane, step, outcome in zip(lanes, steps, outcomes, strict=True):
-            rows += 0 if isinstance(outcome, Refused) else rows_of(step)
+            if not isinstance(outcome, Refused):
+                rows += rows_of(step)
+                work += work_of(step)
             self._deliver(lane, step, outcome)
         if rows:
             self._short_s.append(seconds)
-            self._short_rows.append(rows)
+            self._short_work.append(work)
             self._short_at = self._clock.monotonic()
             self._meter.add(rows, seconds, short=True)
             for lane, waited in zip(lanes, waits, strict=True):
@@ -247,16 +257,16 @@ class Scheduler:
         if seconds and stay_awake is not None:
             stay_awake(seconds)
 
-    def _is_brief(self, rows: int) -> bool:
-        """Whether a pass of so many rows will hardly take longer than BRIEF_S.
+    def _is_brief(self, work: int) -> bool:
+        """Whether a pass of so much work will hardly take longer than BRIEF_S.
 
         Judged by each of the last ones, at the worst: that rows cost the same whoever shares
         the pass, and that fewer cost no less.
         """
         if len(self._short_s) < REMEMBERED:
             return False
-        known = zip(self._short_s, self._short_rows, strict=True)
-        return all(seconds * max(1.0, rows / had) <= BRIEF_S for seconds, had in known)
+        known = zip(self._short_s, self._short_work, strict=True)
+        return all(seconds * max(1.0, work / had) <= BRIEF_S for seconds, had in known)
 
     def _timed_run(self, steps: list[StageStep]) -> tuple[list[StageResult | Refused], float]:
         started = self._clock.monotonic()

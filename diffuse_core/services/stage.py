@@ -366,6 +366,7 @@ class StageService:
         if self._runs.get(run.state.id) is not run:
             return
         del self._runs[run.state.id]
+        self._audits.forget(run)
         self.kv_used -= run.kv_bytes
         self._scheduler.close(run.lane)
         if run.task is not None and run.task is not asyncio.current_task():

@@ -11,7 +11,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.audit_messages import Mirror, MirrorReady, Spots, TakeMirror, TellSpots
-from diffuse_core.domain.bounded import forget_oldest
 from diffuse_core.domain.messages import ForwardHidden, RowsRun
 from diffuse_core.domain.session import WINDOW_ROWS
 from diffuse_core.errors import ChannelClosed, Refused
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from diffuse_core.services.stage_run import StageRun
     from diffuse_core.services.tasks import TaskOwner
 
-MOST_MIRRORS = 16
 AUDIT_EPOCH = 1
 """Of an audit's Session: one that sends nothing on by itself."""
 
@@ -90,12 +88,12 @@ class StageAudits:
         if mine and not run.state.is_last and not run.state.audit:
             rows = min(message.rows, run.outlet.kept_rows)
             # One audit of a Session at a time: what was allowed before is not any more.
-            self._forget(run)
+            self.forget(run)
             self._mirrors[message.audit] = _Mirroring(run, message)
-            forget_oldest(self._mirrors, MOST_MIRRORS)
         await link.send(MirrorReady(message.audit, rows))
 
-    def _forget(self, run: StageRun) -> None:
+    def forget(self, run: StageRun) -> None:
+        """Its rows may be taken by nobody any more; to be called when the Session ends as well."""
         for audit in [one for one, mirror in self._mirrors.items() if mirror.run is run]:
             del self._mirrors[audit]
 

@@ -51,6 +51,7 @@ class Intake:
         self._band = RmsBand(learned)
         self._contract = model.contract
         self._hidden = model.shape.hidden
+        self._vocab = model.shape.vocab
         self._row_bytes = model.shape.hidden * ITEM_BYTES[model.contract]
         self._state = state
         self._chooser = chooser
@@ -80,6 +81,9 @@ class Intake:
         Raises:
             Refused: they cannot be.
         """
+        if max(tokens.tokens) >= self._vocab:
+            # Not the executor's to find: this Stage would be to blame for it.
+            raise Refused(f"a token id came round, and the model has {self._vocab}, from 0 on")
         guessed = len(self.line.guesses)
         new, right = self.line.ring(tokens)
         if new is None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.examiner import Examiner
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.session import StageSession
+    from diffuse_core.errors import RefusalReason
     from diffuse_core.model_ports import StageResult
     from diffuse_core.services.links import Link
     from diffuse_core.services.pass_clock import PassClock
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 
 class NeighbourLost(Unreachable):
-    """Nothing can be sent to the next Stage of the ring."""
+    """Nothing can be sent to the next Stage of the ring; "invalid" when that is its own fault."""
+
+    def __init__(self, message: str, reason: RefusalReason = "lost") -> None:
+        super().__init__(message)
+        self.reason: RefusalReason = reason
 
 
 class Outlet:
@@ -143,8 +148,9 @@ class Outlet:
         """Send on all that is there.
 
         Raises:
-            NeighbourLost: the link to the next Stage of the ring ended.
-            Refused: rows that were asked for cannot be sent, or the ring cannot go on.
+            NeighbourLost: the link to the next Stage of the ring ended, or that one asked for rows
+                that cannot be sent.
+            Refused: the ring cannot go on.
         """
         if self._state.is_last:
             await self._tell_drawn()
@@ -160,7 +166,11 @@ class Outlet:
     async def _pass_on(self) -> None:
         state = self._state
         while self.flowing and self.next is not None:
-            piece = self._kept.after(state.sent)
+            try:
+                piece = self._kept.after(state.sent)
+            except Refused as error:
+                # It said that it holds a part of what only comes as a whole.
+                raise NeighbourLost(str(error), "invalid") from error
             if piece is None:
                 return
             if not state.may_send(piece.rows):

@@ -158,7 +158,7 @@ class StageRun:
         except Refused as error:
             raise RunFailed(self._own, error.reason, str(error)) from error
         except NeighbourLost as error:
-            raise RunFailed(self._onward, "lost", str(error), kept=True) from error
+            raise RunFailed(self._onward, error.reason, str(error), kept=True) from error
         except RunFailed:
             raise
         except ChannelClosed:

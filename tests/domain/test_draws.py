@@ -106,3 +106,17 @@ def test_messages_hold_no_more_than_they_may() -> None:
     assert len(first.tokens) == len(first.logprobs) == MAX_DRAFTS + 1
     assert (len(second.tokens), second.position) == (8, 5 + MAX_DRAFTS + 1)
     assert (first.finish, second.finish) == (None, "length")
+
+
+def test_tokens_that_nobody_took_are_not_remembered_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draws_module, "REMEMBERED", 4)
+    draws = made(credits=1)
+    for token in range(10, 15):
+        draws.add(drawn(token))
+    draws.grant(10)
+    with pytest.raises(Refused, match="that nobody took"):
+        draws.to_go_round()
+    with pytest.raises(Refused, match="that nobody took"):
+        draws.to_tell()

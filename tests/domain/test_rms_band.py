@@ -178,3 +178,20 @@ def test_a_row_costs_microseconds() -> None:
     for at in range(1000):
         band.check(HONEST, 64 + at, [6.0])
     assert time.perf_counter() - began < 0.03
+
+
+def test_two_strangers_cannot_speak_against_who_was_there_before() -> None:
+    learned = taught(HONEST)
+    for node in (OTHER, THIRD):
+        band = RmsBand(learned)
+        band.check(node, 0, [1e6, *rows(ENOUGH_ROWS + 1, low=1e5, high=2e5)])
+    begun(learned)
+    with pytest.raises(Refused):
+        RmsBand(learned).check(HONEST, 0, [SINK * 16])
+
+
+def test_a_crowd_of_strangers_does_not_make_one_forget_who_gave_much() -> None:
+    learned = taught(HONEST)
+    for at in range(3 * MOST_SENDERS):
+        begun(learned, at.to_bytes(32, "big"), 3)
+    assert learned.of(HONEST).rows == ENOUGH_ROWS + 1

@@ -55,6 +55,13 @@ def test_nothing_comes_after_the_end() -> None:
     assert "position" in (answer.take_in(drawn(4, 7)) or "")
 
 
+def test_the_last_token_that_was_asked_for_is_the_end_though_the_stage_does_not_say_so() -> None:
+    answer = log(2)
+    assert answer.take_in(drawn(3, 7, 8)) is None
+    assert answer.finished
+    assert answer.take_out().finish == "length"
+
+
 def test_log_probabilities_that_were_asked_for_must_come() -> None:
     answer = log(logprobs=0)
     assert "log-probabilities" in (answer.take_in(drawn(3, 7)) or "")

@@ -260,6 +260,9 @@ async def test_rows_go_only_to_the_node_that_the_client_named_and_that_asks(
     await net.answer(ids(PROMPT), COUNT, chance=0.0, at_end=intrude)
     assert heard == []
     assert first.stage.sessions == 0
+    # What a Session kept goes with it, also if its rows were never asked for.
+    await net.idle()
+    assert not any(host.stage._audits._mirrors for host in net.hosts)
 
 
 async def test_coordinates_that_no_row_has_are_refused(net: AuditNet) -> None:

@@ -22,7 +22,7 @@ from diffuse_core.domain.messages import (
 )
 from diffuse_core.domain.slices import Slice
 from tests.services.intruder import SESSION, Intruder, hidden
-from tests.services.tiny_model import LAYERS
+from tests.services.tiny_model import LAYERS, VOCAB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,5 +262,39 @@ async def test_an_opening_of_a_later_route_replaces_ones_own(
     assert isinstance(answer, SessionOpened)
     assert answer.epoch == 2
     assert host.service.stage.kv_used == used
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+async def test_who_says_that_it_holds_half_a_piece_is_to_blame_for_that(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    host = first_of(pair)
+    link = await intruder.open(host, prompt=10)
+    await link.send(ForwardTokens(SESSION, 0, (1,) * 10))
+    while host.service.stage._runs[SESSION].state.ran < 10:
+        await intruder.heard(host)
+    await link.send(sound(intruder, host))
+    assert (await rerouted(intruder)).held == 10
+    await link.send(Resume(SESSION, 1, 3))
+    failed = await intruder.answer()
+    assert (failed.node, failed.reason, failed.kept) == (intruder.id, "invalid", True)
+    assert host.service.stage.sessions == 2
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+async def test_a_last_stage_that_draws_what_the_model_does_not_have_is_to_blame(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    host, tail = first_of(pair), Intruder(pair)
+    route, ring = intruder.opening(host).route, await tail.to(host)
+    link = await intruder.open(
+        host, route=(route[0], msgspec.structs.replace(route[1], node=tail.id))
+    )
+    await link.send(ForwardTokens(SESSION, 0, (1,) * 5))
+    await ring.send(ForwardTokens(SESSION, 5, (VOCAB,)))
+    failed = await intruder.answer()
+    assert (failed.node, failed.reason, failed.kept) == (tail.id, "invalid", True)
     await link.send(CloseSession(SESSION))
     await intruder.heard(host)

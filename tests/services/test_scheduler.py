@@ -14,6 +14,7 @@ from diffuse_core.errors import Refused
 from diffuse_core.services import scheduler as scheduler_module
 from diffuse_core.services.scheduler import (
     AHEAD,
+    ALIKE,
     BRIEF_S,
     LONG_SHARE,
     MAX_BATCH,
@@ -348,3 +349,14 @@ async def test_more_rows_than_the_brief_passes_had_are_not_taken_for_brief(desk:
         await until(hold.arrived)
     for lane in lanes:
         await desk.take(lane)
+
+
+async def test_rows_far_behind_in_a_text_are_not_taken_for_brief(desk: Desk) -> None:
+    desk.executor.short_s = BRIEF_S / 2
+    near, far = await desk.lanes(2)
+    await where(desk, near, REMEMBERED)
+    desk.given[far] = [0] * (2 * ALIKE)
+    with desk.executor.held() as hold:
+        desk.give(far)
+        await until(hold.arrived)
+    desk.scheduler.close(far)
