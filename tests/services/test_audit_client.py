@@ -9,6 +9,7 @@ import pytest
 from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import ModelIncomplete
 from diffuse_core.services.quarantine import QuarantineBook
+from tests.services.private_client import private_client
 from tests.services.tiny_model import ids, words
 
 if TYPE_CHECKING:
@@ -52,3 +53,20 @@ async def test_a_model_of_which_only_nodes_in_quarantine_hold_a_part_says_so(
     assert hosts[1].id.hex()[:8] in str(told.value)
     client._quarantine.clear()
     await client.whole(ask())
+
+
+@pytest.mark.slow
+async def test_what_runs_here_is_not_audited_nor_what_is_beside_it(
+    cluster: Cluster, tiny: TinyModel
+) -> None:
+    for cap in (5, 5):
+        await cluster.host(cap)
+    late = [await cluster.host(5, wait=False) for _ in range(2)]
+    await cluster.settled(*late)
+    hidden = await private_client(cluster)
+    _, tokens, finished = await hidden.client.whole(ask(audit=1.0, private=2))
+    assert tokens == tiny.says(ids(21), 20, ignore_eos=True)
+    assert len(finished.route) == 3
+    # The one in the middle is beside ours, and the last one's tokens would go to another node.
+    assert finished.audits == ()
+    await hidden.idle()
