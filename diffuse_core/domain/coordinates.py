@@ -119,6 +119,10 @@ class Position:
             round(self._error * ERROR_SCALE),
         )
 
+    def least_s(self, node: NodeId) -> float | None:
+        """The shortest of the latest round trips to a node: neither end was busy then."""
+        return min(self._recent.get(node, ()), default=None)
+
     def forget(self, node: NodeId) -> None:
         """Drop the samples of a node."""
         self._recent.pop(node, None)

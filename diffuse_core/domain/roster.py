@@ -88,6 +88,7 @@ class Roster:
                 liveness=self.liveness(node),
                 heard_at=now if node == self._own else self.detector.heard_at(node),
                 rtt_s=self.detector.rtt(node),
+                least_rtt_s=self.position.least_s(node),
                 distance_s=between_s(here, entry.record.coordinate),
             )
             for node, entry in self.directory.items()

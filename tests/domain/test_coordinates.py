@@ -201,3 +201,14 @@ def test_errors_are_bounded() -> None:
         position.measured(ordered(turn % 5), 0.001, Coordinate((MAX_US,) * 8, MAX_US, 0))
     assert position.coordinate is not None
     assert position.coordinate.error <= MAX_ERROR * 64
+
+
+def test_the_shortest_of_the_latest_round_trips_is_told() -> None:
+    position = Position(ordered(1))
+    other = ordered(2)
+    assert position.least_s(other) is None
+    for rtt_s in (0.001, 0.2, 0.004, 0.1):
+        position.measured(other, rtt_s, None)
+    assert position.least_s(other) == 0.004
+    position.forget(other)
+    assert position.least_s(other) is None

@@ -8,6 +8,10 @@ import msgspec
 import pytest
 
 from diffuse_core.domain import waterfall
+from diffuse_core.domain.identity import NodeId
+from diffuse_core.domain.members import Member
+from diffuse_core.domain.records import Record
+from diffuse_core.services.pass_clock import round_trips
 from tests.services.hand_client import HandClient
 from tests.services.test_reroute import hosts_of
 from tests.services.tiny_model import ids
@@ -85,3 +89,18 @@ async def test_round_trips_are_those_that_the_node_measured(cluster: Cluster) ->
     await until(lambda: one.service.stage.round_trip(other.id) > 0.0)
     assert one.service.stage.round_trip(other.id) < 10.0
     assert one.service.stage.round_trip(b"?" * 32) == 0.0
+
+
+def test_the_way_is_told_by_the_shortest_round_trip() -> None:
+    """The usual one is long while a node is busy: loading its slice, say."""
+    known, far = (
+        Member(
+            record=Record(node, 1, "host", "test"), liveness="alive", heard_at=0.0, distance_s=0.03
+        )
+        for node in (NodeId(b"1" * 32), NodeId(b"2" * 32))
+    )
+    known = msgspec.structs.replace(known, rtt_s=0.1, least_rtt_s=0.002)
+    round_trip = round_trips(lambda: (known, far))
+    assert round_trip(known.record.node) == 0.002
+    assert round_trip(far.record.node) == 0.03
+    assert round_trip(NodeId(b"3" * 32)) == 0.0
