@@ -191,18 +191,22 @@ def _words_of(source: WeightSource) -> Tokenizer | None:
 
 
 def own_layers(
-    named: str | None, tell: Callable[[str], object], progress: Callable[[str, float], object]
+    named: str | None,
+    tell: Callable[[str], object],
+    progress: Callable[[str, float], object],
+    threads: int | None = None,
 ) -> OwnLayers:
     """Layers that a client runs itself; loaded when they are needed, and until they are closed.
 
-    `named` is where the weights are, None where the model's name tells.
+    `named` is where the weights are, None where the model's name tells. They compute with
+    `threads`, None for as many as suit the machine.
     """
     from diffuse_core.services.own_layers import Means, OwnLayers
 
     chosen: list[Device] = []
 
     def choose(asked: DeviceKind | None) -> Device:
-        chosen[:] = [find_device(asked, None)]
+        chosen[:] = [find_device(asked, threads)]
         return chosen[0]
 
     def load(

@@ -158,7 +158,7 @@ _SECTIONS = {
     ),
     "Ending the answer": "max_tokens min_tokens stop ignore_eos",
     "The way it runs": "grace audit no_speculation timings",
-    "Private mode": "private private_tail private_model",
+    "Private mode": "private private_tail private_model threads",
     "The network": (
         "network network_key network_key_file allow mdns bootstrap state_dir log_level log_format"
     ),
@@ -201,6 +201,9 @@ def asked(given: dict[str, Any], model: str, messages: tuple[ChatMessage, ...]) 
         raise UsageError(
             f"--min-tokens {given['min_tokens']} is more than --max-tokens {given['max_tokens']}"
         )
+    stop = tuple(given.get("stop") or ())
+    if "" in stop:
+        raise UsageError("--stop with an empty text would end no answer; give the text")
     seed = given["seed"]
     return GenerateRequest(
         model=model,
@@ -218,7 +221,7 @@ def asked(given: dict[str, Any], model: str, messages: tuple[ChatMessage, ...]) 
             frequency_penalty=given["frequency_penalty"],
             logit_bias=given["logit_bias"],
         ),
-        stop=tuple(given.get("stop") or ()),
+        stop=stop,
         ignore_eos=bool(given.get("ignore_eos")),
         min_tokens=given["min_tokens"],
         logprobs=given["logprobs"],

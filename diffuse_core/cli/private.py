@@ -46,6 +46,12 @@ private_options = adding(
         help="Where the weights of these layers are, if the model's name does not tell; they "
         "must be those of the network's model.",
     ),
+    click.option(
+        "--threads",
+        type=click.IntRange(1, 1024),
+        help="With --private: compute threads; default as many as there are physical cores to "
+        "use. Fewer are faster where other programs keep cores busy.",
+    ),
 )
 
 
@@ -81,7 +87,7 @@ def own_layers(given: dict[str, Any]) -> Iterator[OwnLayers | None]:
         UsageError: options of private mode without --private.
     """
     if not given["private"]:
-        for name in ("private_tail", "private_model"):
+        for name in ("private_tail", "private_model", "threads"):
             if given[name]:
                 raise UsageError(f"--{name.replace('_', '-')} goes with --private K; add it")
         yield None
@@ -91,7 +97,9 @@ def own_layers(given: dict[str, Any]) -> Iterator[OwnLayers | None]:
     bars = _Bars()
     model = given["model"]
     named = given["private_model"] or (model if Path(model).exists() else None)
-    layers = wiring.own_layers(named, lambda text: click.echo(clean(text), err=True), bars.show)
+    layers = wiring.own_layers(
+        named, lambda text: click.echo(clean(text), err=True), bars.show, given["threads"]
+    )
     try:
         yield layers
     except SystemExit as ended:

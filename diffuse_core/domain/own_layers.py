@@ -53,7 +53,7 @@ def own_parts(layers: int, first: int, last: int) -> tuple[Slice, ...]:
         advice = f"at most --private {most}" if most > 0 else "less of --private-tail"
         raise UsageError(
             f"--private {first}{f' --private-tail {last}' if last else ''} leaves none of the "
-            f"model's {layers} layers to the network; use {advice}, or run it without a network"
+            f"model's {layers} layers to the network; use {advice}"
         )
     head = Slice(0, first)
     return (head, Slice(layers - last, layers)) if last else (head,)

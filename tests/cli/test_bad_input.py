@@ -46,6 +46,8 @@ ASK = ["query", "--model", "m", "--prompt", "hi"]
         ([*ASK, "--n", "0"], "--n"),
         ([*ASK, "--n", "33"], "--n"),
         ([*ASK, "--logprobs", "21"], "logprobs"),
+        ([*ASK, "--stop", ""], "--stop"),
+        ([*ASK, "--private", "2", "--threads", "0"], "threads"),
         ([*ASK, "--grace", "-1"], "grace"),
         ([*ASK, "--network", ""], "network"),
         ([*ASK, "--network", "n" * 65], "network"),

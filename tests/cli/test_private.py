@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-GIVEN = {"model": "m", "private": 0, "private_tail": 0, "private_model": None}
+GIVEN = {
+    "model": "m",
+    "private": 0,
+    "private_tail": 0,
+    "private_model": None,
+    "threads": None,
+}
 
 
 class Layers:
     """Stands for layers of the client's own; keeps what it was made with."""
 
-    def __init__(self, named: str | None, tell: Any, progress: Any) -> None:
-        self.named, self.tell, self.progress = named, tell, progress
+    def __init__(self, named: str | None, tell: Any, progress: Any, threads: int | None) -> None:
+        self.named, self.tell, self.progress, self.threads = named, tell, progress, threads
         self.closed = False
 
     def close(self) -> None:
@@ -56,7 +62,7 @@ def test_options_become_a_request() -> None:
     command.main(arguments, standalone_mode=False)
 
 
-@pytest.mark.parametrize("name", ["private_tail", "private_model"])
+@pytest.mark.parametrize("name", ["private_tail", "private_model", "threads"])
 def test_they_go_with_private(layers: list[Layers], name: str) -> None:
     option = name.replace("_", "-")
     with (
@@ -88,6 +94,11 @@ def test_files_that_are_named_are_those_of_the_layers(
             assert found.named == named
             assert not found.closed
         assert found.closed
+
+
+def test_they_compute_with_as_many_threads_as_asked_for(layers: list[Layers]) -> None:
+    with own_layers({**GIVEN, "private": 2, "threads": 1}):
+        assert layers[-1].threads == 1
 
 
 def test_progress_is_drawn_beside_the_answer(
