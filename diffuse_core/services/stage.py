@@ -33,6 +33,7 @@ from diffuse_core.services.meter import Meter
 from diffuse_core.services.pass_clock import PassClock
 from diffuse_core.services.scheduler import Scheduler
 from diffuse_core.services.stage_audit import StageAudits
+from diffuse_core.services.stage_dials import StageDials
 from diffuse_core.services.stage_outlet import NeighbourLost
 from diffuse_core.services.stage_run import RunFailed, StageRun
 from diffuse_core.services.tasks import TaskOwner
@@ -87,6 +88,7 @@ class StageService:
         self._learned: defaultdict[int, Learned] = defaultdict(Learned)
         """What came in, by the layer that it came for."""
         self._tasks = TaskOwner("stage")
+        self._dials = StageDials(links)
         self._leaving = False
         self.on_empty: Callable[[], object] = _nothing
         """Called when the last Session is gone."""
@@ -137,6 +139,7 @@ class StageService:
         self._links.unhandle(RowsRun, Credit, CloseSession, WatchSession)
         self._links.off_ended(self._on_link_ended)
         self._audits.close()
+        self._dials.close()
         await self._tasks.close()
         await self._scheduler.stop()
 
@@ -198,7 +201,7 @@ class StageService:
     async def _serve(self, run: StageRun, before: asyncio.Task[None] | None) -> None:
         if before is not None and not before.done():
             await asyncio.wait([before])
-        work = run.serve(self._links)
+        work = run.serve(self._dials)
         while True:
             try:
                 await work

@@ -26,12 +26,13 @@ from diffuse_core.services.stage_intake import Intake
 from diffuse_core.services.stage_outlet import NeighbourLost, Outlet
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.messages import OpenSession, Reroute, Resume
+    from diffuse_core.domain.messages import Hop, OpenSession, Reroute, Resume
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.rms_band import Learned
     from diffuse_core.ports import Clock
     from diffuse_core.services.links import Link, Links
     from diffuse_core.services.pass_clock import PassClock
+    from diffuse_core.services.stage_dials import StageDials
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class StageRun:
         if self._refused is not None:
             raise self._refused
 
-    async def serve(self, links: Links) -> None:
+    async def serve(self, dials: StageDials) -> None:
         """Take the Session's place in its Route, then send on what its passes give.
 
         May be cancelled at any time and called again: nothing is lost.
@@ -151,7 +152,7 @@ class StageRun:
         """
         try:
             await self._opened()
-            await self._begin(links)
+            await self._begin(dials)
             while True:
                 await self.outlet.flow()
                 await self._take_outcome()
@@ -195,16 +196,16 @@ class StageRun:
 
     # --- its place in the Route ---------------------------------------------------------
 
-    async def _begin(self, links: Links) -> None:
+    async def _begin(self, dials: StageDials) -> None:
         """Do what was asked last: open the Session, or follow another Route."""
         state = self.state
         if self._reroute is not None:
             held = await self._change_route(self._reroute)
-            await self._reach(links)
+            await self._reach(dials)
             self._reroute, self._opening = None, False
             await self.client.send(Rerouted(state.id, state.epoch, held))
         elif self._opening:
-            await self._reach(links)
+            await self._reach(dials)
             self._opening = False
             await self.client.send(SessionOpened(state.id, state.epoch, self.drafts))
 
@@ -228,7 +229,7 @@ class StageRun:
         self._accused.clear()
         return held
 
-    async def _reach(self, links: Links) -> None:
+    async def _reach(self, dials: StageDials) -> None:
         if self._times is not None:
             self._times.follow(self.state.index, self.backward)
         target = self.state.ring if self.state.after is None else self.state.after
@@ -236,20 +237,23 @@ class StageRun:
         if self.state.is_first and self.state.is_last:
             return
         if self.state.audit:
-            await self._take_mirror(links)
+            await self._take_mirror(dials)
             return
         try:
-            self.outlet.next = await links.to(NodeId(target.node), target.addresses)
+            self.outlet.next = await self._link_to(dials, target)
         except Unreachable as error:
             raise RunFailed(target.node, "lost", str(error), kept=True) from error
 
-    async def _take_mirror(self, links: Links) -> None:
+    async def _link_to(self, dials: StageDials, hop: Hop) -> Link:
+        return await dials.to(NodeId(hop.node), hop.addresses, self.client.remote)
+
+    async def _take_mirror(self, dials: StageDials) -> None:
         """Ask the Stage before for what it gave to the one that is audited."""
         before = self.state.before
         if before is None:
             return
         try:
-            link = await links.to(NodeId(before.node), before.addresses)
+            link = await self._link_to(dials, before)
             await link.send(TakeMirror(self.state.id))
         except (Unreachable, ChannelClosed) as error:
             raise RunFailed(before.node, "lost", str(error)) from error

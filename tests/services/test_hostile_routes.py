@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,8 +22,10 @@ from diffuse_core.domain.messages import (
     TokensDrawn,
 )
 from diffuse_core.domain.slices import Slice
+from diffuse_core.services.stage_dials import MOST_OF_ONE
 from tests.services.intruder import SESSION, Intruder, hidden
 from tests.services.tiny_model import LAYERS, VOCAB
+from tests.services.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,5 +299,32 @@ async def test_a_last_stage_that_draws_what_the_model_does_not_have_is_to_blame(
     await ring.send(ForwardTokens(SESSION, 5, (VOCAB,)))
     failed = await intruder.answer()
     assert (failed.node, failed.reason, failed.kept) == (tail.id, "invalid", True)
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
+async def test_routes_to_nowhere_have_few_nodes_dialled(
+    pair: Cluster, running: bytes, intruder: Intruder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = first_of(pair)
+    link = await intruder.open(host)
+    plain = sound(intruder, host)
+    dialled: list[str] = []
+
+    async def silent(address: str, *_: object) -> None:
+        dialled.append(address)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(host.node.links._transport, "dial", silent)
+    for epoch in range(1, MOST_OF_ONE + 2):
+        nowhere = Hop(bytes([epoch]) * 32, ("192.0.2.1:1",), plain.route[1].part)
+        route = (plain.route[0], nowhere)
+        await link.send(msgspec.structs.replace(plain, epoch=epoch, route=route))
+        if epoch <= MOST_OF_ONE:
+            await until(lambda epoch=epoch: len(dialled) == epoch)
+    failed = await intruder.answer()
+    assert (failed.reason, failed.kept) == ("lost", True)
+    assert "too many nodes" in failed.detail
+    assert len(dialled) == MOST_OF_ONE
     await link.send(CloseSession(SESSION))
     await intruder.heard(host)
