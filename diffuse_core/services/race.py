@@ -62,8 +62,8 @@ async def race(
                 timeout=pause if more else None,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            if enough is not None and enough.done():
-                return
+            # What is there is given even so: two nodes that dialled each other would else both
+            # close what the other one has taken for its own by now.
             for task in [task for task in running if task.done()]:
                 running.discard(task)
                 try:
@@ -72,6 +72,8 @@ async def race(
                     failed(error)
                 else:
                     yield made
+            if enough is not None and enough.done():
+                return
     finally:
         await _give_up(running)
 

@@ -190,3 +190,21 @@ async def test_no_dial_gets_more_time_than_is_left_for_all(
     first, second = roads.patience
     assert first == 0.15
     assert second < 0.07
+
+
+async def test_two_that_dial_each_other_at_once_both_keep_what_they_have(
+    network: MemoryNetwork, stack: AsyncExitStack
+) -> None:
+    """Neither closes what the other one uses already."""
+    made = []
+    for number in (1, 2):
+        links = Links(network.transport(node(number)), node(number))
+        stack.push_async_callback(links.close)
+        listener = await network.transport(node(number)).listen("mem", number, links.accept)
+        stack.push_async_callback(listener.close)
+        made.append(links)
+    one, two = made
+    got = await asyncio.gather(one.to(node(2), ("mem:2",)), two.to(node(1), ("mem:1",)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(link.closed for link in got)
