@@ -57,5 +57,7 @@ def samples() -> dict[str, bytes]:
     # Deeper than Python goes, in a field that is not known here.
     fields = found["relayed"][0]
     assert 0x80 < fields < 0x8F
-    found["deep"] = bytes([fields + 1]) + found["relayed"][1:] + b"\xa1x" + b"\x91" * 1500 + b"\xc0"
+    found["deep"] = (
+        bytes([fields + 1]) + found["relayed"][1:] + b"\xa1x" + b"\x91" * 1500 + b"\xc0"
+    )
     return found
