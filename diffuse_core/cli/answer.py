@@ -132,6 +132,7 @@ class Answer:
             "timings": None,
             "route": self._route_json(),
             "events": self.events(),
+            "audits": (),
             "error": str(self.error),
         }
 

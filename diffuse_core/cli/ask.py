@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.view import ChatMessage
 
 MAX_PROMPT_CHARS = 1_000_000
+STOP_HELP = "End the answer before this text. May be repeated."
 CHAT_HELP = "Ask away. /reset forgets the chat, /quit leaves, Ctrl+C stops an answer."
 
 
@@ -32,7 +33,7 @@ CHAT_HELP = "Ask away. /reset forgets the chat, /quit leaves, Ctrl+C stops an an
 @asking
 @click.option("--prompt", metavar="TEXT", help="The question; without it stdin is read.")
 @click.option("--raw", is_flag=True, help="Send the prompt without the chat template.")
-@click.option("--stop", multiple=True, metavar="S", help="End the answer before this text.")
+@click.option("--stop", multiple=True, metavar="S", help=STOP_HELP)
 @click.option("--ignore-eos", is_flag=True, help="Go on after the end-of-turn token.")
 @click.option("--timings", is_flag=True, help="Print timings and the route to stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Everything at the end, for scripts.")

@@ -55,14 +55,14 @@ def _number(name: str, low: float, high: float, default: float, text: str) -> An
 
 
 _drawing = adding(
-    _number("--temperature", 0, 100, 0.0, "0 is greedy."),
+    _number("--temperature", 0, 100, 0.0, "0 always takes the likeliest token; more draws freely."),
     click.option(
         "--top-p",
         type=click.FloatRange(0, 1, min_open=True),
         callback=finite,
         default=1.0,
         show_default=True,
-        help="Keep the likeliest tokens of this total.",
+        help="Keep the likeliest tokens whose chances together make this much.",
     ),
     click.option(
         "--top-k",
@@ -80,9 +80,19 @@ _drawing = adding(
         "Above 1 makes tokens of prompt and answer less likely.",
     ),
     _number(
-        "--presence-penalty", -100, 100, 0.0, "Taken from the logits of tokens of the answer."
+        "--presence-penalty",
+        -100,
+        100,
+        0.0,
+        "Taken once from the logit of a token that the answer has already.",
     ),
-    _number("--frequency-penalty", -100, 100, 0.0, "The same, for each time that they are in it."),
+    _number(
+        "--frequency-penalty",
+        -100,
+        100,
+        0.0,
+        "Taken from the logit of a token for each time that the answer has it.",
+    ),
     click.option(
         "--logit-bias",
         multiple=True,
@@ -90,14 +100,18 @@ _drawing = adding(
         callback=_biases,
         help="Add VALUE to the logit of a token; -100 bars it. May be repeated.",
     ),
-    click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Makes sampling repeat."),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, 2**63 - 1),
+        help="The same seed gives the same text; without it one is drawn.",
+    ),
     click.option(
         "--n",
         "count",
         type=click.IntRange(1, MAX_ALTERNATIVES),
         default=1,
         show_default=True,
-        help="So many answers, each of a seed of its own; the first is that of one.",
+        help="So many answers at once, each of its own seed; the first has the seed given.",
     ),
     click.option(
         "--logprobs",
@@ -125,14 +139,18 @@ _ending = adding(
 
 _running = adding(
     _number(
-        "--grace", 0, 3600, 10.0, "Seconds to wait for a lost stage that has no replica to heal."
+        "--grace",
+        0,
+        3600,
+        10.0,
+        "Seconds to wait for a host that can take the place of a lost one, before giving up.",
     ),
     _number(
         "--audit",
         0,
         1,
         0.0,
-        "The chance that a stage's work is computed again by another host, and compared.",
+        "The chance, for each stage, that another host computes its work again, to compare.",
     ),
     click.option(
         "--no-speculation",
