@@ -55,7 +55,7 @@ def _number(name: str, low: float, high: float, default: float, text: str) -> An
 
 
 _drawing = adding(
-    _number("--temperature", 0, 100, 0.0, "0 always takes the likeliest token; more draws freely."),
+    _number("--temperature", 0, 100, 0.0, "0 takes the likeliest token; more draws more freely."),
     click.option(
         "--top-p",
         type=click.FloatRange(0, 1, min_open=True),
