@@ -213,7 +213,8 @@ class Reroute(Message, frozen=True, tag="reroute"):
     The Stage keeps its KV, forgets guessed rows, reaches the next Stage of the new Route, and
     answers Rerouted. It sends nothing on before it is told to (Resume). `index` is its place in
     the new `route`; its own part is the same as before. The Client has `drawn` tokens: a last
-    Stage that drew more first sends those again, which may have been lost with a link.
+    Stage that drew more first sends those again, which may have been lost with a link. Other
+    Stages forget rows of later tokens: to them `drawn` is more where the last one stays.
     """
 
     session: WireSessionId

@@ -196,12 +196,12 @@ class StageSession:
         """Up to which row the draws of the last Stage tell that guesses were right."""
         return self.prompt + self.drawn - 1 if self.is_last and self.drawn else 0
 
-    def settle(self) -> int:
-        """Forget rows that had no pass, and guessed ones; how many rows are held.
+    def settle(self, most: int | None = None) -> int:
+        """Forget rows that had no pass, guessed ones, those from `most` on; how many are held.
 
         Only when no pass is under way.
         """
-        held = self._ran_known()
+        held = self._ran_known() if most is None else min(self._ran_known(), most)
         self.pending.clear()
         self.received = self.ran = self._right = self._ran_right = held
         self.sent = min(self.sent, held)

@@ -33,6 +33,21 @@ class Blame:
         self._ways: defaultdict[NodeId, set[NodeId | None]] = defaultdict(set)
         self._accused: defaultdict[NodeId, set[NodeId]] = defaultdict(set)
         self._charges: defaultdict[NodeId, Counter[NodeId]] = defaultdict(Counter)
+        self._wrong: set[NodeId] = set()
+
+    @property
+    def pardonable(self) -> set[NodeId]:
+        """Nodes that are not used any more, though nobody says that they did anything wrong."""
+        return (self.away | self.out | self.condemned) - self._wrong
+
+    def pardon(self, node: NodeId) -> None:
+        """It is back, perhaps started anew, and nobody else can do what it did."""
+        self.away.discard(node)
+        self.out.discard(node)
+        self._ways.pop(node, None)
+        self._accused.pop(node, None)
+        for counted in (self._seen, *self._charges.values()):
+            counted.pop(node, None)
 
     @property
     def avoided(self) -> set[NodeId]:
@@ -58,7 +73,7 @@ class Blame:
         """We lost a Stage ourselves."""
         node, way = problem.node, problem.relayed_through
         other_way = way is None or way not in self._ways[node]
-        self._doubtful.add(node)
+        self._note(problem)
         self._seen[node] += 1
         self._ways[node].add(way)
         again = self._seen[node] > 1 and other_way
@@ -68,12 +83,17 @@ class Blame:
 
     def accused(self, problem: StageBlamed, *, reached: bool) -> None:
         """A Stage says that another failed; we do reach that one, or do not."""
-        self._doubtful.add(problem.node)
+        self._note(problem)
         if not reached:
             self.away.add(problem.node)
         elif problem.accuser is not None:
             self._accused[problem.node].add(problem.accuser)
             self._charges[problem.accuser][problem.node] += 1
+
+    def _note(self, problem: StageBlamed) -> None:
+        self._doubtful.add(problem.node)
+        if problem.reason == "invalid":
+            self._wrong.add(problem.node)
 
     def to_replace(self, problem: StageBlamed) -> NodeId | None:
         """Who is to lose the place in the Route, after `saw` or `accused`; None: nobody.

@@ -149,7 +149,7 @@ class Generation:
 
     async def _mend(self, problem: Problem) -> None:
         """Have others take the places of the Stages that were lost, or wait for whoever can."""
-        began, rounds = self._clock.monotonic(), 0
+        began, rounds, waits = self._clock.monotonic(), 0, False
         if not self._lost:
             self._began = began
         problems = [problem]
@@ -158,7 +158,9 @@ class Generation:
             problems += self._run.troubles()
             if self._answer.finished:
                 return
-            await self._note(problems)
+            # While we wait for who was lost it may be found starting, and not answer yet.
+            late = self._clock.monotonic() - began >= min(self._grace_s, MOST_GRACE_S)
+            await self._note(problems, counted=late or not waits)
             rounds += 1
             if rounds > 2:
                 # Ways that were lost may take a moment to come back.
@@ -168,15 +170,15 @@ class Generation:
             except (StageBlamed, StageDeclined) as error:
                 problems = [error]
             except ModelIncomplete as error:
-                if self._clock.monotonic() - began >= min(self._grace_s, MOST_GRACE_S):
+                if late:
                     raise self._no_way(error) from error
                 await asyncio.sleep(LOOK_S)
                 await self._choice.reconsider()
-                problems, rounds = [], 0
+                problems, rounds, waits = [], 0, True
             else:
                 return
 
-    async def _note(self, problems: Sequence[Problem]) -> None:
+    async def _note(self, problems: Sequence[Problem], *, counted: bool) -> None:
         """Count losses, and find out who is to blame."""
         was = {hop.node for hop in self._run.route} if self._run is not None else set()
         for problem in problems:
@@ -187,7 +189,7 @@ class Generation:
                 self._lost.append(problem)
             elif str(problem) not in self._failed:
                 self._failed.append(str(problem))
-        if any(isinstance(problem, StageBlamed) for problem in problems):
+        if counted and any(isinstance(problem, StageBlamed) for problem in problems):
             self._rounds += 1
             if self._rounds > MAX_LOSSES:
                 raise self._over(f"that is loss {self._rounds} in one generation")

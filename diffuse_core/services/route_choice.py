@@ -275,14 +275,14 @@ class RouteChoice:
                 await self._directory.look_again()
 
     async def reconsider(self) -> None:
-        """Look again: who came or moved, and who of those that were away is back."""
+        """Look again: who came or moved, and who of those that were lost is back."""
         self._blame.declined.clear()
         await self._look_again()
-        away = sorted(self._blame.away)
-        reached = await asyncio.gather(*map(self._reach, away))
-        self._blame.away.difference_update(
-            node for node, back in zip(away, reached, strict=True) if back
-        )
+        lost = sorted(self._blame.pardonable)
+        reached = await asyncio.gather(*map(self._reach, lost))
+        for node, back in zip(lost, reached, strict=True):
+            if back:
+                self._blame.pardon(node)
 
     async def _reach(self, node: NodeId) -> bool:
         addresses = self._directory.addresses(node) or self._met_at[node]

@@ -316,6 +316,10 @@ class ClientRun:
             self.stages[index] = link
         drawn = len(self._log.drawn)
         if kept:
+            last = len(self.route) - 1
+            if index != last and last in self._kept:
+                # That one tells us again what we lack: nobody forgets anything.
+                drawn = self._log.decoding.max_tokens
             self._post(link, Reroute(self.session, self.epoch, self.route, index, drawn))
         else:
             if index == len(self.route) - 1:

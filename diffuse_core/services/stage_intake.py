@@ -116,9 +116,9 @@ class Intake:
             shape = (group.rows, self._hidden)
             self._submit(group, hidden=Tensor(HIDDEN_TYPE[self._contract], shape, data))
 
-    def settle(self) -> int:
-        """Forget rows that had no pass, and guessed ones; how many rows are held."""
-        held = self._state.settle()
+    def settle(self, most: int | None = None) -> int:
+        """Forget rows that had no pass, guessed ones, those from `most` on; how many are held."""
+        held = self._state.settle(most)
         self.line.settle(held)
         self.guesser.settle()
         if self._times is not None:

@@ -217,9 +217,11 @@ class StageRun:
             except RunFailed as error:
                 if not error.kept:
                     raise
-        held = self.intake.settle()
-        self.outlet.settle(held)
         state = self.state
+        # Who draws in the place of a lost last Stage runs no rows of tokens it has yet to draw.
+        most = None if state.is_last else state.prompt + message.drawn
+        held = self.intake.settle(most)
+        self.outlet.settle(held)
         if state.is_last:
             state.draws.tell_again(message.drawn)
             await self.outlet.tell_client()
@@ -336,13 +338,19 @@ class StageRun:
         except DiffuseError as error:
             log.debug("could not tell the client of a failure: %s", error)
 
+    @property
+    def is_next_relayed(self) -> bool:
+        """Whether a Sentinel carries what goes to the next Stage."""
+        link = self.outlet.next
+        return link is not None and link.relayed_through is not None and not link.closed
+
     async def watch_next(self, links: Links) -> None:
         """While the Client waits: end a relayed link to the next Stage that nothing comes over.
 
         Any answer will do. We are asked again and again, so that one look is short.
         """
         link, now = self.outlet.next, self._clock.monotonic()
-        if link is None or link.relayed_through is None or link.closed:
+        if link is None or not self.is_next_relayed:
             return
         if self._asked is None or self._asked[0] != link.heard:
             self._asked = link.heard, now

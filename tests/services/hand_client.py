@@ -168,7 +168,9 @@ class HandClient:
         held = dict.fromkeys(hosts, 0)
         for index, host in enumerate(hosts):
             if host in survivors:
-                drawn = len(self.tokens)
+                # The others forget nothing when the last stage stays.
+                stays = host is not hosts[-1] and hosts[-1] in survivors
+                drawn = self.decoding.max_tokens if stays else len(self.tokens)
                 again = Reroute(SESSION, self.epoch, self.route, index, drawn)
                 await self.send(host, again)
             else:

@@ -13,7 +13,7 @@ import pytest
 from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.messages import OpenSession
 from diffuse_core.services import roll_call, run, session_terms, stage_run
-from tests.services.stage_net import StageNet, read_all, refusing, with_nan
+from tests.services.stage_net import StageNet, read_all, refusing, swallow, with_nan
 from tests.services.tiny_model import ids
 
 if TYPE_CHECKING:
@@ -251,5 +251,31 @@ async def test_links_to_one_that_was_replaced_end_late(net: StageNet, index: int
     assert tokens == wanted
     assert [told.lost.node for told in healed] == [victim.id.hex()]
     each_row_once(net, generation)
+    await generation.close()
+    await net.idle()
+
+
+@SAMPLINGS
+async def test_the_last_stage_is_heard_by_the_ring_and_not_by_the_client(
+    net: StageNet, sampling: SamplingParams
+) -> None:
+    """The others have rows of tokens that the client never saw: those are computed again."""
+    wanted = await undisturbed(net, sampling)
+    generation = net.generation(PROMPT, COUNT, sampling)
+    await generation.open()
+    victim = net.on(generation, 2)
+
+    def mute() -> None:
+        for link in victim.links.linked()[net.id]:
+            link.send = swallow
+
+    tokens, healed = await read_all(generation, COUNT, {EARLY: mute})
+    assert tokens == wanted
+    assert [told.lost.node for told in healed] == [victim.id.hex()]
+    for index in (0, 1):
+        rows = net.on(generation, index).executor.rows
+        again = [row for row, times in rows.items() if times > 1]
+        assert again
+        assert min(again) >= len(PROMPT) + EARLY - 1
     await generation.close()
     await net.idle()
