@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.town import Town
-from tests.services.tiny_model import BEGIN, LAYERS, ids, words
+from tests.services.tiny_model import LAYERS, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,14 +50,10 @@ def lost_layers(town: Town) -> str:
     return f"{start}:{end}"
 
 
-def told_in_words(town: Town) -> list[str]:
-    """What the whole model says; tokens that mark something are no words."""
-    said = town.model.says(ids(5), TOKENS, ignore_eos=True)
-    return [f"w{token}" for token in said if token < BEGIN]
-
-
 def test_what_was_said_is_kept_and_the_error_names_the_layers(town: Town) -> None:
     missing = lost_layers(town)
+    right = town.asks("o", words(5), TOKENS)["text"].split()
+    told_right = town.asks("o", words(7), TOKENS)["token_ids"]
     grace = ("--grace", f"{GRACE_S:g}")
     with (
         town.asking("o", words(5), TOKENS, *grace) as plain,
@@ -69,23 +65,23 @@ def test_what_was_said_is_kept_and_the_error_names_the_layers(town: Town) -> Non
         assert plain.finish() != 0
         assert GRACE_S < time.monotonic() - killed < GRACE_S + FOUND_OUT_S
         assert told.finish() != 0
-    right = told_in_words(town)
     assert SOME <= len(plain.words) < TOKENS
     assert plain.words == right[: len(plain.words)]
     answer = json.loads(" ".join(told.words))
-    said = tuple(answer["token_ids"])
+    said = answer["token_ids"]
     assert 0 < len(said) < TOKENS
-    assert said == town.model.says(ids(7), TOKENS, ignore_eos=True)[: len(said)]
+    assert said == told_right[: len(said)]
     for error in (plain.errors, answer["error"]):
         assert f"no host that answers holds layers {missing} of {LAYERS}" in error
     town.until(lambda: town.idle("stays"))
 
 
 def test_the_answer_goes_on_when_the_lost_one_comes_back_in_time(town: Town) -> None:
+    right = town.asks("o", words(5), TOKENS)["text"].split()
     with town.asking("o", words(5), TOKENS, *LONG_GRACE) as asking:
         asking.until_words(SOME)
         town.kill("goes")
         start_half(town, "goes")
         assert asking.finish() == 0, asking.errors
-    assert asking.words == told_in_words(town)
+    assert asking.words == right
     town.until(lambda: town.idle("stays"))
