@@ -36,6 +36,8 @@ DIAL_ALL_S = 6.0
 """For all addresses of a node."""
 SILENT_CLOSE_S = 0.1
 """For a farewell to leave, where nobody is there to answer it."""
+TURN_S = 0.005
+"""So long what came over one link is handled before others have a turn."""
 MAX_LINKS = 640
 """That others opened, direct and relayed ones each. Above what the listening port lets in, which
 chooses who gives way: whom it sent off may not have left yet when the next one comes."""
@@ -306,8 +308,14 @@ class Links:
 
     async def _read(self, link: Link) -> None:
         link.hear(partial(self._promptly, link))
+        now = asyncio.get_running_loop().time
+        began = now()
         try:
             while not link.closed:
+                if now() - began > TURN_S:
+                    # What came in at once is read without a pause: others want to be heard, too.
+                    await asyncio.sleep(0)
+                    began = now()
                 message, body = await link.receive()
                 if message is None:
                     continue

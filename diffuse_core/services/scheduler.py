@@ -116,8 +116,11 @@ class Scheduler:
         """Open the lane's Session in the executor.
 
         Raises:
-            Refused: by the executor.
+            Refused: by the executor; or the lane was closed before its turn came.
         """
+        if lane.closed:
+            # It was freed already, and nobody would do so again.
+            raise Refused("the session was closed before it was opened", "lost")
         await self._compute.run(lambda: self._executor.open(lane.session, part, budget))
 
     def submit(self, lane: Lane, step: StageStep) -> None:

@@ -85,6 +85,7 @@ class StageService:
         self.meter = Meter(clock)
         self._scheduler = Scheduler(executor, compute, clock, self.meter)
         self._runs: dict[bytes, StageRun] = {}
+        self._opening: dict[NodeId, asyncio.Task[None]] = {}
         self._learned: defaultdict[int, Learned] = defaultdict(Learned)
         """What came in, by the layer that it came for."""
         self._tasks = TaskOwner("stage")
@@ -146,6 +147,9 @@ class StageService:
     # --- admission --------------------------------------------------------------------
 
     async def _on_open(self, link: Link, message: OpenSession, _body: memoryview) -> None:
+        # One at a time of each Client: else one that opens and closes keeps all others waiting.
+        if (before := self._opening.get(link.remote)) is not None:
+            await asyncio.wait([before])
         old = self._runs.get(message.session)
         if old is not None and old.is_client(link) and old.state.epoch < message.epoch:
             self._forget(old)
@@ -157,7 +161,10 @@ class StageService:
             return
         self.kv_used += need
         self._runs[message.session] = run
-        self._tasks.spawn(run.open(), "open")
+        opening = self._tasks.spawn(run.open(), "open")
+        if opening is not None:
+            self._opening[link.remote] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(link.remote, None))
         if not self._start(run):
             self._forget(run)
             await link.send(SessionRefused(message.session, "busy", "too many sessions"))
@@ -328,8 +335,9 @@ class StageService:
         if run is not None and run.is_client(link):
             run.hear()
             await link.send(run.alive())
-            # Not awaited: a Sentinel that reads no more would keep this Client waiting, too.
-            self._tasks.spawn(run.watch_next(self._links), "watch")
+            if run.is_next_relayed:
+                # Not awaited: a Sentinel that reads no more would keep this Client waiting, too.
+                self._tasks.spawn(run.watch_next(self._links), "watch")
         elif run is not None and run.is_beside(link):
             await link.send(SessionAlive(message.session))
         else:

@@ -27,20 +27,28 @@ class PretendCompute:
 
     def __init__(self) -> None:
         self.in_loop = False
-        self._order = asyncio.Lock()
-        self._posted: set[asyncio.Task[object]] = set()
+        self._last: asyncio.Task[Any] | None = None
 
     async def run(self, work: Callable[[], Any], *, brief: bool = False) -> Any:
-        """Run `work` after what came before."""
-        async with self._order:
-            await asyncio.sleep(0.0 if brief else PASS_S)
-            return work()
+        """Run `work` after what came before; whoever waits may be cancelled, the work is not."""
+        return await asyncio.shield(self._place(work, 0.0 if brief else PASS_S))
 
     def post(self, work: Callable[[], object]) -> None:
         """The same, without waiting."""
-        task = asyncio.ensure_future(self.run(work))
-        self._posted.add(task)
-        task.add_done_callback(self._posted.discard)
+        self._place(work, PASS_S)
+
+    def _place(self, work: Callable[[], Any], seconds: float) -> asyncio.Task[Any]:
+        # The place is taken now, and not when the task begins.
+        self._last = asyncio.ensure_future(self._after(self._last, work, seconds))
+        return self._last
+
+    async def _after(
+        self, before: asyncio.Task[Any] | None, work: Callable[[], Any], seconds: float
+    ) -> Any:
+        if before is not None:
+            await asyncio.wait([before])
+        await asyncio.sleep(seconds)
+        return work()
 
 
 class PretendExecutor:

@@ -42,6 +42,8 @@ SESSIONS = tuple(bytes([number]) * 16 for number in (1, 2, 3))
 LAYERS, WIDTH, VOCAB, CONTEXT = 4, 4, 16, 700
 PRINT = "a" * 64
 KINDS = 16
+AT_ONCE = 144
+"""From this number on a step is followed by the next one before anything was heard of it."""
 _CUTS = ((4,), (2, 4), (1, 3, 4), (1, 2, 3, 4), (3, 4))
 _COUNTS = (1, 2, 5, 8, 9, 32, 255, 256, 257, 512, 1024)
 _FULL = 60
@@ -119,9 +121,10 @@ class StagePeers:
         """Run a script."""
         for number, argument in steps(data):
             await self._do(Act(number % KINDS), PEERS[number // KINDS % 3], Fields(argument))
-            await settle()
-            await self._read()
-            self._check()
+            if number < AT_ONCE:
+                await settle()
+                await self._read()
+                self._check()
 
     def _check(self) -> None:
         assert self.stage is not None

@@ -208,3 +208,13 @@ async def test_a_session_that_cannot_be_opened(desk: Desk) -> None:
     await desk.lane("a")
     with pytest.raises(Refused, match="already"):
         await desk.lane("a")
+
+
+async def test_a_lane_that_was_closed_before_it_was_opened_leaves_nothing(desk: Desk) -> None:
+    lane = Lane(b"early")
+    opening = asyncio.ensure_future(desk.scheduler.open(lane, WHOLE, 100))
+    desk.scheduler.close(lane)
+    with pytest.raises(Refused, match="before it was opened"):
+        await opening
+    await desk.idle()
+    assert ("open", b"early") not in desk.executor.calls

@@ -16,6 +16,7 @@ from tests.fuzz.pretend_executor import PretendCompute, PretendExecutor
 from tests.fuzz.script import script
 from tests.fuzz.stage import play, settle
 from tests.fuzz.stage_peers import (
+    AT_ONCE,
     CONTEXT,
     LAYERS,
     PEERS,
@@ -116,5 +117,6 @@ def samples() -> dict[str, bytes]:
         "bad-rows": script(middle, did(Act.HIDDEN, 0, 0, 0, 5, 0, 0, 254), wait, again, wait),
         "stalled": script(did(Act.STALL, 0), last, *[rows, wait, row] * 3, did(Act.WAIT, 0, 255)),
         "closed": script(alone, prompt, did(Act.CLOSE, 0, 0), alone, prompt, did(Act.BREAK, 0)),
+        "at-once": script(*[(alone[0] + AT_ONCE, alone[1]), did(Act.CLOSE, 0, 0)] * 3),
         "silent": script(last, rows, did(Act.WAIT, 0, 120), watch, last, watch),
     }
