@@ -103,5 +103,5 @@ def read_quarantine(data: bytes | None) -> Quarantine:
         return Quarantine()
     try:
         return Quarantine(_decoder.decode(data).entries)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Quarantine()

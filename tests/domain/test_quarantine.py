@@ -85,3 +85,7 @@ def test_it_is_read_back() -> None:
 )
 def test_a_damaged_file_bars_nobody(data: bytes | None) -> None:
     assert read_quarantine(data).entries(NOW) == []
+
+
+def test_a_file_nested_deeper_than_can_be_read_bars_nobody() -> None:
+    assert not read_quarantine(b'{"version":1,"entries":[],"x":' + b"[" * 20_000).entries(0.0)
