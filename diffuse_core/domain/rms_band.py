@@ -3,9 +3,9 @@
 What is wrong by a factor shows in a row's RMS; what is wrong otherwise does not. The band is wide,
 because honest rows differ a great deal, and a Stage that accuses honest ones would do more harm
 than the faults that it misses. Measured with SmolLM2-135M at eleven boundaries, over prompts of
-text, code, repeated tokens and delimiters: rows of one boundary lie within a factor of 9 to 15; the
-row at position 0 has up to 250 times as much (it is an attention sink), and so has every row of a
-prompt that repeats one token, and some delimiter (Sun et al., "Massive Activations in Large
+text, code, repeated tokens and delimiters: rows of one boundary lie within a factor of 9 to 15;
+the row at position 0 has up to 250 times as much (it is an attention sink), and so has every row
+of a prompt that repeats one token, and some delimiter (Sun et al., "Massive Activations in Large
 Language Models", 2024). So rows may be like those of the Session before them (the body), or like
 its first row; and where others have seen more, like what they have seen.
 

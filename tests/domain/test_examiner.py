@@ -38,9 +38,7 @@ def told(examiner: Examiner) -> list[tuple[float, float]]:
 def test_what_was_drawn_is_within_reach_and_what_was_not_is_not(sampling: SamplingParams) -> None:
     table, decoding = logits(COUNT), DecodingParams(COUNT, sampling, stop_ids=(9,), min_tokens=4)
     sampler = Sampler(decoding, PROMPT, (), (1, 2))
-    drawn = [
-        sampler.choose(table[at : at + 1], PROMPT + at, ())[0].token for at in range(COUNT)
-    ]
+    drawn = [sampler.choose(table[at : at + 1], PROMPT + at, ())[0].token for at in range(COUNT)]
     honest = Examiner(decoding, PROMPT, drawn, (1, 2))
     honest.choose(table[:1], PROMPT, ())
     honest.choose(table[1:], PROMPT + 1, honest.between(Group(PROMPT, COUNT - 1)))

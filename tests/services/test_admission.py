@@ -119,6 +119,7 @@ async def test_a_leaving_stage_takes_nothing_new(split: Callable) -> None:
         await host.idle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1, 2])
 @pytest.mark.parametrize("orderly", [True, False])
 async def test_a_stage_that_dies_ends_the_generation_quickly(
@@ -228,6 +229,7 @@ async def test_the_last_replica_gone_says_who_did_not_answer(cluster: Cluster) -
         await client.whole(ask())
 
 
+@pytest.mark.slow
 async def test_a_full_node_client_sees_a_crash_and_says_incomplete(
     split: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ async def test_honest_stages_agree(net: AuditNet, name: str) -> None:
 LIES = {"scaled": scaled, "noisy": noisy, "swapped": swapped}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_stage_that_gives_other_rows_than_it_should_is_quarantined(
@@ -116,6 +117,7 @@ async def test_one_wrong_token_in_an_answer_is_enough(net: AuditNet) -> None:
     assert net.book.barred() == {liar.id}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1, 2])
 async def test_a_replica_that_audits_falsely_is_found_by_the_third(
     net: AuditNet, index: int
@@ -169,6 +171,7 @@ async def test_without_a_replica_nobody_is_accused(tiny: TinyModel) -> None:
         assert net.events == []
 
 
+@pytest.mark.slow
 async def test_a_stage_after_that_tells_what_it_did_not_take_makes_two_doubtful(
     net: AuditNet,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+import pytest
 from msgspec.structs import replace
 
 from diffuse_core.domain.identity import NodeId
@@ -17,8 +18,6 @@ from tests.services.test_going_on import PROMPT, Listener, ask, twice
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.services.cluster import Cluster, Host
     from tests.services.tiny_model import TinyModel
 
@@ -45,6 +44,7 @@ async def tells(cluster: Cluster, host: Host, **told: float) -> None:
     await until(known)
 
 
+@pytest.mark.slow
 async def test_a_stage_that_accuses_the_next_one_is_gone_around(
     cluster: Cluster, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

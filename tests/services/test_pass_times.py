@@ -84,6 +84,7 @@ async def test_times_go_on_after_another_route(cluster: Cluster) -> None:
         await host.idle()
 
 
+@pytest.mark.slow
 async def test_round_trips_are_those_that_the_node_measured(cluster: Cluster) -> None:
     one, other = await hosts_of(cluster, 2)
     await until(lambda: one.service.stage.round_trip(other.id) > 0.0)

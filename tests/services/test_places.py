@@ -109,6 +109,7 @@ async def live(gossip: Gossiper, stack: AsyncExitStack, number: int, port: int) 
     stack.push_async_callback(listener.close)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relayed", [False, True])
 async def test_one_place_is_dialled_ever_more_rarely_whoever_is_said_to_be_there(
     gossip: Gossiper, relayed: bool

@@ -129,6 +129,7 @@ async def test_cancelling_and_closing_free_relayed_hosts(
     await nothing_left(cluster)
 
 
+@pytest.mark.slow
 async def test_a_client_that_vanishes_frees_relayed_hosts(split: Callable) -> None:
     cluster = await split(2, relayed=True)
     observer = await cluster.observer()
@@ -143,6 +144,7 @@ async def test_a_client_that_vanishes_frees_relayed_hosts(split: Callable) -> No
             await heard(stream, COUNT)
 
 
+@pytest.mark.slow
 @SOCKETS
 async def test_a_sentinel_that_vanishes_frees_the_hosts_behind_it(
     split: Callable, *, sockets: bool

@@ -78,6 +78,7 @@ def wish(**more: object) -> dict[str, object]:
     return {"max_tokens": COUNT, "credits": CREDITS, **more}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1, 2])
 @pytest.mark.parametrize("fed", [24, PROMPT])
 async def test_only_the_lost_stage_computes_again(
@@ -104,6 +105,7 @@ async def test_only_the_lost_stage_computes_again(
     once(hosts)
 
 
+@pytest.mark.slow
 async def test_two_stages_lost_at_once(cluster: Cluster, tiny: TinyModel) -> None:
     *hosts, spare, other = await hosts_of(cluster, 5)
     client = HandClient(cluster, ids(PROMPT), **wish())
@@ -118,6 +120,7 @@ async def test_two_stages_lost_at_once(cluster: Cluster, tiny: TinyModel) -> Non
     once(hosts)
 
 
+@pytest.mark.slow
 async def test_a_loss_while_the_session_is_rerouted(cluster: Cluster, tiny: TinyModel) -> None:
     """The next epoch begins before the first was resumed."""
     *hosts, spare, other = await hosts_of(cluster, 5)
@@ -196,6 +199,7 @@ async def test_a_client_comes_back_over_another_link(cluster: Cluster, tiny: Tin
     once(hosts)
 
 
+@pytest.mark.slow
 async def test_rows_of_an_earlier_route_are_not_listened_to(
     cluster: Cluster, tiny: TinyModel
 ) -> None:
@@ -216,6 +220,7 @@ async def test_rows_of_an_earlier_route_are_not_listened_to(
     once(hosts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paused", [False, True])
 async def test_closing_frees_at_once(cluster: Cluster, *, paused: bool) -> None:
     hosts = await hosts_of(cluster, 3)

@@ -36,6 +36,7 @@ def twin(hosts: dict[str, Host], host: Host) -> Host:
     return next(one for one in same if one is not host)
 
 
+@pytest.mark.slow
 async def test_no_replica_with_room_is_said(cluster: Cluster) -> None:
     hosts = await twice(cluster)
     client = await cluster.client()
@@ -50,6 +51,7 @@ async def test_no_replica_with_room_is_said(cluster: Cluster) -> None:
     assert len(listener.tokens) < COUNT
 
 
+@pytest.mark.slow
 async def test_a_replica_that_gets_room_in_time_goes_on(
     cluster: Cluster, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +81,7 @@ async def test_a_replica_that_gets_room_in_time_goes_on(
     listener.says(tiny)
 
 
+@pytest.mark.slow
 async def test_a_new_answer_goes_where_there_is_room(cluster: Cluster, tiny: TinyModel) -> None:
     """The one with little says that it is fast, and its twin seems slow."""
     hosts = await twice(cluster)

@@ -39,6 +39,7 @@ async def exhaust(stream: AsyncGenerator) -> None:
         pass
 
 
+@pytest.mark.slow
 async def test_a_stage_that_falls_silent_is_named(split: Callable) -> None:
     cluster: Cluster = await split(3)
     client = await cluster.client()

@@ -30,6 +30,7 @@ def _trace(seed: int) -> str:
     return net.trace
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
     first = _trace(seed)
     assert first == _trace(seed)

@@ -78,11 +78,6 @@ def test_every_cut_is_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
     check(case, cuts)
 
 
-@pytest.mark.parametrize("case", OTHERS, ids=named)
-def test_variants_are_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
-    check(case, lambda layers: [(0, 1, 3, layers - 1, layers)])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS, ids=named)
 def test_every_cut_of_variants_is_bit_equal_to_the_whole(case: tuple[str, str]) -> None:
