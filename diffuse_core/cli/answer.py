@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RouteStep,
         StageTiming,
         TextDelta,
+        Waiting,
     )
     from diffuse_core.services.client import ClientService
 
@@ -86,13 +87,24 @@ class Answer:
         raise DiffuseError("the generation ended without a word; ask again")
 
     def _note(self, event: GenerateEvent) -> None:
-        from diffuse_core.domain.view import Failed, Finished, Healed, RouteChosen, TextDelta
+        from diffuse_core.domain.view import (
+            Failed,
+            Finished,
+            Healed,
+            RouteChosen,
+            TextDelta,
+            Waiting,
+        )
 
         match event:
             case TextDelta():
                 self._note_text(event)
             case RouteChosen():
                 self.route, self._prompt = event.route, event.prompt_tokens
+            case Waiting():
+                # A stream that stands still for seconds is to say why.
+                lead = "\n" if self.text and sys.stderr.isatty() else ""
+                click.echo(f"{lead}({clean(waiting_text(event))})", err=True)
             case Healed():
                 self.route = event.route
                 self.healed.append(event)
@@ -185,6 +197,14 @@ def end_line(answer: Answer) -> None:
     broken = answer.error is not None
     if not broken or (answer.text and not answer.text.endswith("\n")):
         click.echo()
+
+
+def waiting_text(event: Waiting) -> str:
+    """Which stage was lost, what for and how long is waited."""
+    return (
+        f"stage {event.lost.node[:SHORT]} was lost; waiting up to {event.seconds:.0f} s "
+        f"for a host that takes layers {event.lost.slice}"
+    )
 
 
 def healed_text(event: Healed) -> str:

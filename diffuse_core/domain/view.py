@@ -255,6 +255,14 @@ class TextDelta(msgspec.Struct, frozen=True, tag="text"):
     stages: tuple[StageTiming, ...] = ()
 
 
+class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):
+    """A Stage was lost and nobody can take its place yet: that is waited for, so many seconds."""
+
+    lost: RouteStep
+    why: str
+    seconds: float
+
+
 class Healed(msgspec.Struct, frozen=True, tag="healed", kw_only=True):
     """A Stage was lost and the answer went on: on which nodes, and how many seconds later.
 
@@ -296,4 +304,4 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     exit_code: int
 
 
-GenerateEvent = RouteChosen | TextDelta | Healed | Finished | Failed
+GenerateEvent = RouteChosen | TextDelta | Waiting | Healed | Finished | Failed

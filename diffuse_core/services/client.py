@@ -19,6 +19,7 @@ from diffuse_core.domain.view import (
     Healed,
     RouteChosen,
     TextDelta,
+    Waiting,
 )
 from diffuse_core.errors import DiffuseError, ModelIncomplete, StagesLost, UsageError
 from diffuse_core.services.answer_log import AnswerLog
@@ -113,7 +114,7 @@ class ClientService:
             yield RouteChosen(generation.route, len(prompt))
             while teller.finish is None:
                 event = await generation.next()
-                if isinstance(event, Healed):
+                if isinstance(event, Healed | Waiting):
                     yield event
                     continue
                 for delta in teller.deltas(event, len(generation.route), clock.monotonic()):

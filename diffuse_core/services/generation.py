@@ -8,14 +8,14 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.identity import NodeId, node_text
-from diffuse_core.domain.view import Healed, RouteStep
+from diffuse_core.domain.view import Healed, RouteStep, Waiting
 from diffuse_core.errors import ModelIncomplete, StagesLost
 from diffuse_core.services.losses import Problem, StageBlamed, StageDeclined, went_on_text
 from diffuse_core.services.route_choice import NoRoom
 from diffuse_core.services.run import ClientRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from diffuse_core.domain.messages import Hop, TokensDrawn
     from diffuse_core.ports import Clock
@@ -68,6 +68,7 @@ class Generation:
         """What went wrong in mending them."""
         self._guilty: set[NodeId] = set()
         self._ready: deque[Healed | TokensDrawn] = deque()
+        self._mending: AsyncGenerator[Waiting, None] | None = None
 
     @property
     def run(self) -> ClientRun | None:
@@ -119,8 +120,8 @@ class Generation:
         self._run = ClientRun(self._desk, route, self._asked, self._answer)
         await self._run.open()
 
-    async def next(self) -> TokensDrawn | Healed:
-        """The next tokens, or that the answer went on after a loss: then they come next.
+    async def next(self) -> TokensDrawn | Healed | Waiting:
+        """The next tokens; or that a Stage is waited for, or that the answer went on after a loss.
 
         Raises:
             StagesLost: a Stage was lost, and there is no way to go on.
@@ -128,12 +129,16 @@ class Generation:
         if self._ready:
             return self._ready.popleft()
         while True:
+            if self._mending is not None:
+                async for waiting in self._mending:
+                    return waiting
+                self._mending = None
             assert self._run is not None  # noqa: S101  (`open` comes first)
             came_before = self._answer.unread
             try:
                 drawn = await self._run.token()
             except (StageBlamed, StageDeclined) as error:
-                await self._mend(error)
+                self._mending = self._mend(error)
                 continue
             if came_before or not self._lost:
                 return drawn
@@ -142,12 +147,14 @@ class Generation:
 
     async def close(self) -> None:
         """Free the Session on every Stage; bounded, and never raises."""
+        if self._mending is not None:
+            await self._mending.aclose()
         if self._run is not None:
             await self._run.close()
 
     # --- after a loss -----------------------------------------------------------------
 
-    async def _mend(self, problem: Problem) -> None:
+    async def _mend(self, problem: Problem) -> AsyncGenerator[Waiting, None]:
         """Have others take the places of the Stages that were lost, or wait for whoever can."""
         began, rounds, waits = self._clock.monotonic(), 0, False
         if not self._lost:
@@ -172,11 +179,18 @@ class Generation:
             except ModelIncomplete as error:
                 if late:
                     raise self._no_way(error) from error
+                if not waits and self._lost:
+                    yield self._waiting()
                 await asyncio.sleep(LOOK_S)
                 await self._choice.reconsider()
                 problems, rounds, waits = [], 0, True
             else:
                 return
+
+    def _waiting(self) -> Waiting:
+        lost = self._lost[0]
+        seconds = min(self._grace_s, MOST_GRACE_S)
+        return Waiting(lost=_step_of(lost), why=lost.why, seconds=seconds)
 
     async def _note(self, problems: Sequence[Problem], *, counted: bool) -> None:
         """Count losses, and find out who is to blame."""
@@ -261,9 +275,8 @@ class Generation:
             places = [i for i, step in enumerate(route) if step.slice.overlaps(lost.part)]
             taken = [NodeId(self._run.route[index].node) for index in places]
             self.events.append(went_on_text(lost, taken, seconds))
-            relayed = lost.relayed_through is not None
             yield Healed(
-                lost=RouteStep(node_text(lost.node), lost.part, "relay" if relayed else "direct"),
+                lost=_step_of(lost),
                 why=lost.why,
                 replaced_by=tuple(route[index] for index in places),
                 seconds=round(seconds, 3),
@@ -271,3 +284,8 @@ class Generation:
             )
         self.events += self._failed
         self._lost, self._failed = [], []
+
+
+def _step_of(lost: StageBlamed) -> RouteStep:
+    relayed = lost.relayed_through is not None
+    return RouteStep(node_text(lost.node), lost.part, "relay" if relayed else "direct")

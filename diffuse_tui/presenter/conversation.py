@@ -13,7 +13,7 @@ from diffuse_tui.presenter.spans import Line, Span
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diffuse_core.domain.view import Finished, Healed, RouteStep, StageTiming
+    from diffuse_core.domain.view import Finished, Healed, RouteStep, StageTiming, Waiting
 
 MAX_MESSAGES = 255
 MAX_CHARS = 200_000
@@ -81,6 +81,15 @@ def healed_line(healed: Healed) -> Line:
         f"went on with {others or 'another route'} after {max(0.0, healed.seconds):.1f} s"
     )
     return (Span(text, "good"),)
+
+
+def waiting_line(waiting: Waiting) -> Line:
+    """`… waiting: stage 1a2b3c4d was lost, up to 10 s for a host that takes layers 10:20`."""
+    text = (
+        f"… waiting: stage {clean_line(waiting.lost.node[:8])} was lost, up to "
+        f"{max(0.0, waiting.seconds):.0f} s for a host that takes layers {waiting.lost.slice}"
+    )
+    return (Span(text, "warning"),)
 
 
 def stage_lines(

@@ -18,6 +18,7 @@ from diffuse_core.domain.view import (
     Healed,
     RouteChosen,
     TextDelta,
+    Waiting,
 )
 from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
@@ -27,6 +28,7 @@ from diffuse_tui.presenter.conversation import (
     finished_lines,
     healed_line,
     opened_line,
+    waiting_line,
 )
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.widgets.paint import content
@@ -194,6 +196,8 @@ class ChatPane(Vertical):
                 turn.add(text)
                 if stages and len(self._passes) < MAX_ANSWER_TOKENS:
                     self._passes.append(stages)
+            case Waiting() as waiting:
+                turn.happened(waiting_line(waiting))
             case Healed() as healed:
                 # The text goes on; Finished.events tell more of it at the end.
                 turn.happened(healed_line(healed))

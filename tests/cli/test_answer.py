@@ -21,6 +21,7 @@ from diffuse_core.domain.view import (
     TextDelta,
     Timings,
     Usage,
+    Waiting,
 )
 from diffuse_core.errors import StagesLost
 
@@ -82,6 +83,16 @@ def test_a_loss_is_one_quiet_line_after_the_answer(say: Callable) -> None:
     code, out, err = say([*BEGUN[:2], HEALED, BEGUN[2], finished("early")])
     assert (code, out) == (0, "Hello\n")
     assert err == f"({WORDS})\n"
+
+
+def test_what_is_waited_for_is_said_at_once(say: Callable) -> None:
+    waiting = Waiting(lost=FORGED.lost, why="", seconds=10.0)
+    code, _out, err = say([*BEGUN[:2], waiting, HEALED, BEGUN[2], finished("early")])
+    assert code == 0
+    first, second = err.splitlines()
+    assert first.endswith(" was lost; waiting up to 10 s for a host that takes layers 4:8)")
+    assert "\x1b" not in err
+    assert second == f"({WORDS})"
 
 
 def test_an_answer_without_losses_is_told_of_by_nothing(say: Callable) -> None:

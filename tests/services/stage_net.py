@@ -22,7 +22,7 @@ from diffuse_core.domain.identity import Identity, NodeId
 from diffuse_core.domain.members import Member
 from diffuse_core.domain.records import Holding, Load, ModelRef, Record
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import Healed
+from diffuse_core.domain.view import Healed, Waiting
 from diffuse_core.errors import Refused
 from diffuse_core.services.answer_log import AnswerLog
 from diffuse_core.services.compute import ComputeThread
@@ -236,16 +236,26 @@ def refusing(_: StageStep, __: StageResult) -> Refused:
 
 
 async def read_all(
-    generation: Generation, count: int, at: dict[int, Callable[[], object]] | None = None
+    generation: Generation,
+    count: int,
+    at: dict[int, Callable[[], object]] | None = None,
+    waits: list[Waiting] | None = None,
 ) -> tuple[list[int], list[Healed]]:
-    """Read an answer of `count` tokens to its end; at so many tokens something happens."""
+    """Read an answer of `count` tokens to its end; at so many tokens something happens.
+
+    What is waited for goes into `waits`.
+    """
     tokens: list[int] = []
+    waits = [] if waits is None else waits
     healed: list[Healed] = []
     at = at or {}
     while len(tokens) < count:
         event = await generation.next()
         if isinstance(event, Healed):
             healed.append(event)
+            continue
+        if isinstance(event, Waiting):
+            waits.append(event)
             continue
         for token in event.tokens:
             tokens.append(token)

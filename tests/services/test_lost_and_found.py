@@ -9,7 +9,7 @@ import pytest
 
 from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.messages import ForwardHidden, ForwardTokens
-from diffuse_core.domain.view import Healed
+from diffuse_core.domain.view import Healed, Waiting
 from diffuse_core.errors import StagesLost
 from diffuse_core.services import generation as module
 from diffuse_core.services import progress, roll_call, run, stage
@@ -121,10 +121,14 @@ async def test_whoever_comes_within_the_grace_takes_the_place(
     asked = net.generation(PROMPT, COUNT, GREEDY)
     await asked.open()
     victim = net.on(asked, 1)
-    reading = asyncio.create_task(read_all(asked, COUNT, {5: victim.kill}))
-    await until(lambda: not victim.alive)
+    waits: list[Waiting] = []
+    reading = asyncio.create_task(read_all(asked, COUNT, {5: victim.kill}, waits))
+    await until(lambda: waits)
     late = await net.host(4, 7)
     tokens, (told,) = await reading
+    # It is said once, whoever comes and however long it takes.
+    (waiting,) = waits
+    assert (waiting.lost.node, waiting.seconds) == (victim.id.hex(), 5.0)
     assert tuple(tokens) == tiny.says(PROMPT, COUNT, ignore_eos=True)
     assert [step.node for step in told.replaced_by] == [late.id.hex()]
     assert told.seconds > 0

@@ -22,6 +22,7 @@ from diffuse_core.domain.view import (
     RouteStep,
     StageTiming,
     TextDelta,
+    Waiting,
 )
 from diffuse_core.errors import Refused
 from diffuse_tui.widgets.prompt import Prompt
@@ -78,7 +79,10 @@ async def test_a_healed_answer_says_so_and_goes_on(size: tuple[int, int]) -> Non
         await ask(pilot, there.first, "Count")
         events = there.first.generations[0].events
         events.put_nowait(TextDelta("one two "))
-        events.put_nowait(healed("1a2b3c4d", "5e6f7a8b"))
+        lost = healed("1a2b3c4d", "5e6f7a8b")
+        events.put_nowait(Waiting(lost=lost.lost, why="its link ended", seconds=10.0))
+        await shown(pilot, "… waiting: stage 1a2b3c4d")
+        events.put_nowait(lost)
         await shown(pilot, "✚ healed: stage 1a2b3c4d")
         events.put_nowait(healed("5e6f7a8b", "77777777"))
         events.put_nowait(TextDelta("three"))

@@ -4,7 +4,7 @@ import pytest
 from tui_fakes import finished
 
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import Healed, RouteStep, StageTiming
+from diffuse_core.domain.view import Healed, RouteStep, StageTiming, Waiting
 from diffuse_tui.presenter.blocks import BlockCutter, too_much_for_markdown
 from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
@@ -16,6 +16,7 @@ from diffuse_tui.presenter.conversation import (
     healed_line,
     opened_line,
     route_text,
+    waiting_line,
 )
 from diffuse_tui.presenter.spans import plain
 
@@ -70,6 +71,13 @@ def healed(*others: str) -> Healed:
     steps = tuple(RouteStep(other, Slice(0, 15)) for other in others)
     lost = RouteStep("1a2b3c4d" * 8, Slice(0, 15))
     return Healed(lost=lost, why="gone", replaced_by=steps, seconds=0.42, route=steps)
+
+
+def test_what_is_waited_for_in_one_line() -> None:
+    lost = RouteStep("1a2b3c4d" * 8, Slice(10, 20))
+    assert plain(waiting_line(Waiting(lost=lost, why="gone", seconds=10.0))) == (
+        "… waiting: stage 1a2b3c4d was lost, up to 10 s for a host that takes layers 10:20"
+    )
 
 
 def test_a_healed_answer_in_one_line() -> None:
