@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from diffuse_core.domain.coverage import models
-from diffuse_core.domain.messages import OpenSession, SessionRefused
 from diffuse_core.domain.needs import Means
 from diffuse_core.domain.records import Load, ModelRef
 from diffuse_core.services import placement as placements
@@ -26,6 +25,7 @@ from diffuse_core.services.model_watch import ModelWatch
 from diffuse_core.services.pass_clock import round_trips
 from diffuse_core.services.placement import Placement
 from diffuse_core.services.stage import StageService
+from diffuse_core.services.turning_away import turn_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     )
     from diffuse_core.services.compute import ComputeThread
     from diffuse_core.services.devices import Device, DeviceChoice
-    from diffuse_core.services.links import Link
     from diffuse_core.services.node import Node
 
 log = logging.getLogger(__name__)
@@ -113,7 +112,6 @@ class HostService:
         self.ready = asyncio.Event()
         self._placement: Placement | None = None
         self._serving: _Serving | None = None
-        self.turn_away()
 
     async def run(self, *, alone: bool, warm: Callable[[Device], object] | None = None) -> None:
         """Serve until cancelled. `alone` says that there is no bootstrap to wait for.
@@ -309,13 +307,8 @@ class HostService:
             self._node.report(self.load)
 
     def turn_away(self) -> None:
-        """Refuse Sessions while no Slice is served, so that no Client waits for nothing."""
-
-        async def refuse(link: Link, message: OpenSession, _body: memoryview) -> None:
-            text = "this host holds no layers at the moment"
-            await link.send(SessionRefused(message.session, "slice", text))
-
-        self._node.links.handle(OpenSession, refuse)
+        """Refuse Sessions again: no Slice is served any more."""
+        turn_away(self._node.links, self._node.id)
 
     def _known_model(self) -> ModelRef:
         if self.model is None:

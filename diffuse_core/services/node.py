@@ -31,6 +31,7 @@ from diffuse_core.services.discovery import RETELL_S, Discovery
 from diffuse_core.services.links import Link, Links
 from diffuse_core.services.places import sentinel_addresses
 from diffuse_core.services.tasks import TaskOwner
+from diffuse_core.services.turning_away import turn_away
 
 if TYPE_CHECKING:
     import random
@@ -89,6 +90,7 @@ class Node:
         self._holding: Holding | None = None
         self._load = Load()
         self.joined = asyncio.Event()
+        turn_away(self.links, identity.node)
         self.links.handle(Ping, self._on_gossip)
         self.links.handle(Ack, self._on_gossip)
         self.links.handle(PingRequest, self._on_gossip)

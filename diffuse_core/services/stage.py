@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from diffuse_core.services.compute import ComputeThread
     from diffuse_core.services.links import Link, Links
 
-SILENT_S = 10.0
-"""A Client that is not heard for so long gets no more: it asks every second whether we live."""
-GONE_S = 5.0
-"""As long it may take to come back over another link."""
 SWEEP_S = 1.0
 
 
@@ -386,13 +382,11 @@ class StageService:
             self.on_empty()
 
     async def _sweep(self) -> None:
-        """Free Sessions whose Client is not heard any more."""
+        """Free Sessions whose Client is not heard any more, or makes no use of them."""
         while True:
             await asyncio.sleep(SWEEP_S)
             now = self._clock.monotonic()
             for run in list(self._runs.values()):
-                if run.gone is not None and now - run.gone >= GONE_S:
-                    self._forget(run)
-                elif now - run.heard >= SILENT_S:
-                    text = f"the client was not heard for {SILENT_S:.0f} s"
-                    self._fail(run, self._own, "lost", text)
+                why = run.overdue(now)
+                if why is not None:
+                    self._fail(run, self._own, "lost", why)

@@ -39,6 +39,12 @@ log = logging.getLogger(__name__)
 
 ANSWER_S = 3.0
 """A next Stage that is asked over a Sentinel whether it lives answers sooner."""
+SILENT_S = 10.0
+"""A Client that is not heard for so long gets no more: it asks every second whether we live."""
+GONE_S = 5.0
+"""As long it may take to come back over another link."""
+IDLE_S = 600.0
+"""A Session in which nothing was run for so long is of no use, whoever asks whether it is held."""
 
 
 class RunFailed(Exception):  # noqa: N818
@@ -111,6 +117,7 @@ class StageRun:
         """When the Client was heard last."""
         self.gone: float | None = None
         """Since when its link is no more."""
+        self._used = self.heard
         self.task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._refused: Refused | None = None
@@ -296,6 +303,7 @@ class StageRun:
     # --- what came of the rows ----------------------------------------------------------
 
     async def _take_outcome(self) -> None:
+        self._used = self._clock.monotonic()
         try:
             _, result = await self._scheduler.outcome(self.lane)
         except Refused as error:
@@ -313,6 +321,16 @@ class StageRun:
     def hear(self) -> None:
         """The Client was heard."""
         self.heard = self._clock.monotonic()
+
+    def overdue(self, now: float) -> str | None:
+        """Why the Session is to be freed, if it is: nobody is there, or nothing is done."""
+        if self.gone is not None and now - self.gone >= GONE_S:
+            return "the client's link ended"
+        if now - self.heard >= SILENT_S:
+            return f"the client was not heard for {SILENT_S:.0f} s"
+        if now - self._used >= IDLE_S:
+            return f"nothing was run for {IDLE_S:.0f} s"
+        return None
 
     def alive(self) -> SessionAlive:
         """How far the Session has come here."""

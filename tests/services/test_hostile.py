@@ -20,7 +20,7 @@ from diffuse_core.domain.messages import (
 )
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import GenerateRequest
-from diffuse_core.services import stage
+from diffuse_core.services import stage_run
 from tests.services.intruder import CREDITS, SESSION, Intruder, hidden
 from tests.services.tiny_model import CONTEXT, LAYERS, ids, words
 from tests.services.waiting import until
@@ -154,7 +154,7 @@ async def test_senseless_sessions_are_refused(pair: Cluster, running: bytes, nam
 async def test_sessions_are_counted_and_all_go_with_the_link(
     pair: Cluster, running: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "GONE_S", 0.2)
+    monkeypatch.setattr(stage_run, "GONE_S", 0.2)
     intruder = Intruder(pair)
     host = pair.hosts[0]
     link = await intruder.to(host)

@@ -12,7 +12,7 @@ from diffuse_core.domain.messages import ForwardHidden, ForwardTokens
 from diffuse_core.domain.view import Healed, Waiting
 from diffuse_core.errors import StagesLost
 from diffuse_core.services import generation as module
-from diffuse_core.services import progress, roll_call, run, stage
+from diffuse_core.services import progress, roll_call, run, stage, stage_run
 from tests.services.stage_net import StageNet, read_all
 from tests.services.tiny_model import ids
 from tests.services.waiting import until
@@ -201,7 +201,7 @@ async def test_watching_goes_on_while_nobody_reads(
     stack: AsyncExitStack, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stages would free the Session of a client that says nothing; and the ring rests."""
-    monkeypatch.setattr(stage, "SILENT_S", 0.4)
+    monkeypatch.setattr(stage_run, "SILENT_S", 0.4)
     monkeypatch.setattr(stage, "SWEEP_S", 0.05)
     net = await make(stack, tiny, 1)
     asked = net.generation(PROMPT, COUNT, GREEDY)
@@ -216,7 +216,7 @@ async def test_watching_goes_on_while_nobody_reads(
 async def test_a_client_that_freezes_is_forgotten(
     stack: AsyncExitStack, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "SILENT_S", 0.4)
+    monkeypatch.setattr(stage_run, "SILENT_S", 0.4)
     monkeypatch.setattr(stage, "SWEEP_S", 0.05)
     net = await make(stack, tiny, 1)
     asked = net.generation(PROMPT, COUNT, GREEDY)

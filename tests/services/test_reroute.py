@@ -13,7 +13,9 @@ from diffuse_core.domain.messages import (
     ForwardTokens,
     Reroute,
     Resume,
+    SessionAlive,
     SessionFailed,
+    WatchSession,
 )
 from diffuse_core.services import stage, stage_run
 from tests.services.hand_client import SESSION, Counted, HandClient
@@ -238,6 +240,23 @@ async def test_closing_frees_at_once(cluster: Cluster, *, paused: bool) -> None:
         await host.idle()
 
 
+async def test_a_session_that_is_only_asked_after_is_freed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold memory for ever, at no cost to whoever opened it."""
+    monkeypatch.setattr(stage, "SWEEP_S", 0.01)
+    monkeypatch.setattr(stage_run, "IDLE_S", 0.3)
+    (host,) = await hosts_of(cluster, 1)
+    client = HandClient(cluster, ids(PROMPT), **wish())
+    await client.open([host])
+    answer: object = await client.alive(host)
+    while isinstance(answer, SessionAlive):
+        await client.send(host, WatchSession(SESSION))
+        answer = await client.answer(SessionAlive | SessionFailed)
+    assert not answer.kept
+    await host.idle()
+
+
 async def test_a_session_whose_client_is_gone_or_silent_is_freed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,12 +264,12 @@ async def test_a_session_whose_client_is_gone_or_silent_is_freed(
     hosts = await hosts_of(cluster, 3)
     client = HandClient(cluster, ids(PROMPT), **wish())
     await client.open(hosts)
-    monkeypatch.setattr(stage, "GONE_S", 0.2)
+    monkeypatch.setattr(stage_run, "GONE_S", 0.2)
     link = await client.to(hosts[0])
     await link.close()
     await until(lambda: hosts[0].service.stage.sessions == 0)
     assert [host.service.stage.sessions for host in hosts] == [0, 1, 1]
-    monkeypatch.setattr(stage, "SILENT_S", 0.0)
+    monkeypatch.setattr(stage_run, "SILENT_S", 0.0)
     failed = await client.answer(SessionFailed)
     assert not failed.kept
     for host in hosts:

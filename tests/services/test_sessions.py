@@ -11,7 +11,7 @@ import pytest
 from diffuse_core.domain.messages import CloseSession, SessionOpened, TokensDrawn
 from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import StagesLost
-from diffuse_core.services import run, stage, stage_run
+from diffuse_core.services import run, stage_run
 from tests.services.hand_client import SESSION, HandClient
 from tests.services.hearing import heard
 from tests.services.tiny_model import ids, words
@@ -109,7 +109,7 @@ async def test_cancelling_before_the_first_token_frees_every_stage(
 async def test_a_client_that_vanishes_is_forgotten(
     split: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "GONE_S", 0.2)
+    monkeypatch.setattr(stage_run, "GONE_S", 0.2)
     cluster = await split(2)
     observer = await cluster.observer()
     client = await cluster.client(observer)

@@ -11,7 +11,8 @@ from diffuse_core.domain.records import ModelRef
 from diffuse_core.domain.shapes import ModelShape
 from diffuse_core.domain.slices import Slice
 from diffuse_core.services.links import DIAL_ALL_S, Links
-from diffuse_core.services.stage import GONE_S, SILENT_S, SWEEP_S, StageService
+from diffuse_core.services.stage import SWEEP_S, StageService
+from diffuse_core.services.stage_run import GONE_S, SILENT_S
 from tests.fuzz.pretend_executor import PretendCompute, PretendExecutor
 from tests.fuzz.script import script
 from tests.fuzz.stage import play, settle
