@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from diffuse_core.domain.identity import NodeId, node_text
 from diffuse_core.domain.view import Healed, RouteStep, Waiting
 from diffuse_core.errors import ModelIncomplete, StagesLost
+from diffuse_core.services.links import DIAL_ALL_S
 from diffuse_core.services.losses import Problem, StageBlamed, StageDeclined, went_on_text
 from diffuse_core.services.route_choice import NoRoom
 from diffuse_core.services.run import ClientRun
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5
 """Routes on which a Session is tried to be opened."""
+HASTY = 3
+"""As often others are tried rather soon."""
+PATIENCE_S = 2.5
+"""How long it may take then to open a direct link: a machine that is frozen takes connections."""
 MAX_LOSSES = 8
 """How often a generation may be mended."""
 MOST_GRACE_S = 3600.0
@@ -100,12 +105,12 @@ class Generation:
             StagesLost: too many Routes failed.
         """
         answer, choice = self._answer, self._choice
-        for _ in range(MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             try:
                 route = choice.choose(answer.budget)
                 # What this Route has room for ends the answer, whichever Stages come after it.
                 answer.decoding = choice.fit(route, len(answer.prompt), answer.decoding)
-                await self._open_on(route)
+                await self._open_on(route, PATIENCE_S if attempt < HASTY else DIAL_ALL_S)
             except ModelIncomplete as error:
                 raise choice.explained(error) from error
             except (StageBlamed, StageDeclined) as error:
@@ -116,8 +121,8 @@ class Generation:
                 return
         raise StagesLost(f"{MAX_ATTEMPTS} routes failed; the last because {self.events[-1]}")
 
-    async def _open_on(self, route: Sequence[Hop]) -> None:
-        self._run = ClientRun(self._desk, route, self._asked, self._answer)
+    async def _open_on(self, route: Sequence[Hop], patience: float) -> None:
+        self._run = ClientRun(self._desk, route, self._asked, self._answer, patience)
         await self._run.open()
 
     async def next(self) -> TokensDrawn | Healed | Waiting:
@@ -237,7 +242,7 @@ class Generation:
             return
         route = choice.choose(need, all_of_it=True)
         await run.close()
-        await self._open_on(route)
+        await self._open_on(route, PATIENCE_S)
         self._guilty.clear()
 
     def _who_may_stay(self) -> Iterator[list[Hop]]:

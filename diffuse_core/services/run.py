@@ -58,11 +58,17 @@ class ClientRun:
     """A Session over one Route after the other."""
 
     def __init__(
-        self, desk: SessionDesk, route: Sequence[Hop], asked: Asked, log: AnswerLog
+        self,
+        desk: SessionDesk,
+        route: Sequence[Hop],
+        asked: Asked,
+        log: AnswerLog,
+        patience: float,
     ) -> None:
         self._desk = desk
         self._asked = asked
         self._log = log
+        self._patience = patience
         self.route = tuple(route)
         self.session = secrets.token_bytes(16)
         self.epoch = 0
@@ -103,7 +109,7 @@ class ClientRun:
         """Queue that a link ended, or that nothing comes over it."""
         if link not in self.links:
             return
-        if self._is_own(link.remote):
+        if self._asked.is_own(link.remote):
             # It is this very process that was held up.
             self._roll.watch(link)
             return
@@ -174,7 +180,7 @@ class ClientRun:
                 self._joined(self._index(link), answer)
                 return None
             case SessionRefused():
-                if self._is_own(link.remote):
+                if self._asked.is_own(link.remote):
                     raise Refused(f"the layers that run here: {answer.detail}", answer.reason)
                 text = f"host {short_text(link.remote)} declined: {answer.detail}"
                 return StageDeclined(link.remote, text, answer.reason)
@@ -216,16 +222,16 @@ class ClientRun:
             self.gone.add(link.remote)
         why = answer.detail
         named = next((hop for hop in self.route if hop.node == answer.node), None)
-        if self._is_own(link.remote):
+        if self._asked.is_own(link.remote):
             return self._seen_here(named, answer)
         # Only a node of the Route can be to blame; who names another is. We ourselves are there.
-        if named is None or named.node == link.remote or self._is_own(named.node):
+        if named is None or named.node == link.remote or self._asked.is_own(named.node):
             return self._blame(link, why, "said", answer.reason)
         return StageBlamed(named, why, "ended", answer.reason, accuser=link.remote)
 
     def _seen_here(self, named: Hop | None, answer: SessionFailed) -> StageBlamed | None:
         """What a Stage of our own says of another, we saw ourselves."""
-        if named is None or self._is_own(named.node):
+        if named is None or self._asked.is_own(named.node):
             raise StagesLost(f"the layers that run here failed: {answer.detail}; ask again")
         link = self.stages.get(self.route.index(named))
         if answer.reason == "lost" and (link is None or link.closed):
@@ -309,7 +315,8 @@ class ClientRun:
         link = self.stages.get(index)
         if link is None:
             try:
-                link = await self._link_to(hop)
+                own = self._asked.own_link(hop)
+                link = own or await self._desk.reach(hop, self._patience)
             except Unreachable as error:
                 why = f"it cannot be reached: {error}"
                 raise StageBlamed(hop, why, "undialled") from error
@@ -326,16 +333,6 @@ class ClientRun:
                 self._granted = drawn + CREDITS
             self._post(link, opening(self._asked, self._log, self, index, CREDITS))
         self._roll.watch(link)
-
-    async def _link_to(self, hop: Hop) -> Link:
-        own = self._asked.own
-        if own is not None and hop.node == own.node:
-            return own.link(hop.part)
-        return await self._desk.links.to(NodeId(hop.node), hop.addresses)
-
-    def _is_own(self, node: bytes) -> bool:
-        """Whether a Stage runs here, in private mode: no other could take its place."""
-        return self._asked.own is not None and self._asked.own.node == node
 
     def _resume(self) -> None:
         """Tell every Stage how many rows the next one holds, and feed the first what it lacks.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import (
     Rerouted,
     SessionAlive,
@@ -12,11 +14,14 @@ from diffuse_core.domain.messages import (
     SessionRefused,
     TokensDrawn,
 )
+from diffuse_core.domain.relayed_address import is_relayed
+from diffuse_core.errors import Unreachable
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from diffuse_core.domain.messages import Hop
     from diffuse_core.services.links import Link, Links
 
 FromStage = SessionOpened | SessionRefused | Rerouted | TokensDrawn | SessionFailed | SessionAlive
@@ -58,6 +63,25 @@ class SessionDesk:
         links.handle(SessionFailed, self.on_answer)
         links.handle(SessionAlive, self.on_answer)
         links.on_ended(self._on_ended)
+
+    async def reach(self, hop: Hop, patience: float) -> Link:
+        """An open link to a Stage's node.
+
+        A direct one is to open within `patience` seconds; a circuit takes more round trips.
+
+        Raises:
+            Unreachable: nobody answers there, or not in time; dialling goes on meanwhile.
+        """
+        dialling = self.links.to(NodeId(hop.node), hop.addresses)
+        if any(map(is_relayed, hop.addresses)):
+            return await dialling
+        try:
+            async with asyncio.timeout(patience):
+                return await dialling
+        except TimeoutError as error:
+            raise Unreachable(
+                f"node {short_text(hop.node)} did not answer within {patience:g} s"
+            ) from error
 
     def add(self, run: Run) -> None:
         """Deliver the answers of this run's Session to it."""

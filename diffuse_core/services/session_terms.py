@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from diffuse_core.services.answer_log import AnswerLog
+    from diffuse_core.services.links import Link
     from diffuse_core.services.own_stages import OwnStages
 
 
@@ -33,6 +34,16 @@ class Asked:
     timed: bool = False
     own: OwnStages | None = None
     spots: Callable[[int], tuple[int, ...]] = _none
+
+    def is_own(self, node: bytes) -> bool:
+        """Whether a Stage runs here, in private mode: no other could take its place."""
+        return self.own is not None and self.own.node == node
+
+    def own_link(self, hop: Hop) -> Link | None:
+        """The way to a Stage that runs here."""
+        if self.own is None or hop.node != self.own.node:
+            return None
+        return self.own.link(hop.part)
 
 
 class Course(Protocol):
