@@ -98,10 +98,6 @@ class StageResult(msgspec.Struct, frozen=True):
     hidden: Tensor | None
     drawn: tuple[Drawn, ...]
     seconds: float
-    rms: tuple[float, ...] = ()
-    """Root mean square of each hidden row given."""
-    rms_before: tuple[float, ...] = ()
-    """The same of each hidden row that came in."""
 
 
 class LongPass(Protocol):

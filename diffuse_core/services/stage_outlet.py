@@ -66,11 +66,6 @@ class Outlet:
         """Where rows came from last."""
         self.flowing = False
 
-    @property
-    def kept_bytes(self) -> int:
-        """What the kept outputs take."""
-        return self._kept.bytes
-
     def note(self, result: StageResult) -> None:
         """Account for what the next pass gave.
 

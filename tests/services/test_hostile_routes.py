@@ -247,7 +247,7 @@ async def test_what_is_kept_is_counted_before(
     await link.send(ForwardTokens(SESSION, 0, (1,) * 30))
     while (run := stage._runs[SESSION]).state.ran < 30:
         await intruder.heard(host)
-    assert run.outlet.kept_bytes == 30 * shape.hidden * 4
+    assert run.outlet._kept.bytes == 30 * shape.hidden * 4
     await link.send(CloseSession(SESSION))
     await intruder.heard(host)
     assert stage.kv_used == before

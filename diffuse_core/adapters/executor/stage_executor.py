@@ -38,8 +38,6 @@ class _Job:
     step: StageStep
     session: _Session
     rows: Rows
-    rms: tuple[float, ...]
-    """Of each hidden state that came in."""
 
 
 class StageExecutor:
@@ -163,19 +161,19 @@ class StageExecutor:
             raise Refused("the session has another step in this pass", "busy")
         session = self._idle(step.session)
         cache = session.cache
-        found = checked_rows(step, cache, self._bounds, self.rows_alone)
+        inputs = checked_rows(step, cache, self._bounds, self.rows_alone)
         if step.position < cache.length:
             # After everything that may be refused: a Session is as it was then.
             cache.crop(step.position)
         wanted = step.chooser is not None
         rows = Rows(
             cache,
-            found.inputs,
+            inputs,
             want_logits=wanted,
             alone=step.alone,
             drafts=len(step.drafts) if wanted else 0,
         )
-        return _Job(step, session, rows, found.rms)
+        return _Job(step, session, rows)
 
     def _together(self, jobs: Sequence[_Job]) -> Sequence[torch.Tensor | Refused | None]:
         try:
@@ -204,21 +202,19 @@ class StageExecutor:
             return StageResult(None, (), seconds)
         output = output.cpu()
         table = output.view(-1, output.shape[-1])
-        rms = rows_rms(table)
-        if not all(map(math.isfinite, rms)):
+        if not all(map(math.isfinite, rows_rms(table))):
             return Refused(
                 f"this stage computed NaN or infinity in layers {job.step.part}; the session was "
                 "closed: ask again, and if it comes again use another contract",
                 "lost",
             )
         if job.step.chooser is None:
-            hidden = to_wire(output, self._bounds.dtype)
-            return StageResult(hidden, (), seconds, rms, job.rms)
+            return StageResult(to_wire(output, self._bounds.dtype), (), seconds)
         try:
             drawn = self._drawn(job, job.step.chooser, table)
         except Refused as refusal:
             return Refused(str(refusal), "lost")
-        return StageResult(None, drawn, seconds, (), job.rms)
+        return StageResult(None, drawn, seconds)
 
     def _drawn(self, job: _Job, chooser: TokenChooser, logits: torch.Tensor) -> tuple[Drawn, ...]:
         """What is drawn from the last rows; the rows of rejected drafts are forgotten."""

@@ -17,7 +17,7 @@ from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.engine import KVCache
-    from diffuse_core.model_ports import StageStep, Tensor, TensorType
+    from diffuse_core.model_ports import StageStep, TensorType
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,12 @@ class Bounds:
     """Of hidden states."""
 
 
-@dataclass(frozen=True)
-class CheckedRows:
-    """The rows of a step."""
-
-    inputs: torch.Tensor
-    """Token ids (n), or hidden states (n, width)."""
-    rms: tuple[float, ...]
-    """Root mean square of each hidden state."""
-
-
 def checked_rows(
     step: StageStep, session: KVCache, bounds: Bounds, rows_alone: int
-) -> CheckedRows:
-    """The step's rows, at most `rows_alone` where each is to be as if it came alone.
+) -> torch.Tensor:
+    """The step's rows: token ids (n), or hidden states (n, width).
+
+    They are at most `rows_alone` where each is to be as if it came alone.
 
     Raises:
         Refused: the step contradicts the Session, the Slice or the model.
@@ -69,12 +61,15 @@ def checked_rows(
         )
     _check_alone(step, count, rows_alone)
     if step.tokens is not None:
-        return CheckedRows(torch.tensor(step.tokens, dtype=torch.int64), ())
+        return torch.tensor(step.tokens, dtype=torch.int64)
     assert step.hidden is not None  # noqa: S101 - _hidden_count checked it
-    checked = _finite(step.hidden)
+    rows = from_wire(step.hidden)
+    rms = rows_rms(rows)
+    if not all(map(math.isfinite, rms)):
+        raise Refused("the hidden states hold NaN or infinity; the stage before is at fault")
     if step.check is not None:
-        step.check(step.position, checked.rms)
-    return checked
+        step.check(step.position, rms)
+    return rows
 
 
 def _check_alone(step: StageStep, count: int, rows_alone: int) -> None:
@@ -117,11 +112,3 @@ def _hidden_count(step: StageStep, bounds: Bounds) -> int:
     if len(hidden.data) != wanted:
         raise Refused(f"the hidden states have {len(hidden.data)} bytes instead of {wanted}")
     return hidden.shape[0]
-
-
-def _finite(hidden: Tensor) -> CheckedRows:
-    rows = from_wire(hidden)
-    rms = rows_rms(rows)
-    if not all(map(math.isfinite, rms)):
-        raise Refused("the hidden states hold NaN or infinity; the stage before is at fault")
-    return CheckedRows(rows, rms)

@@ -236,12 +236,3 @@ def test_a_step_before_what_a_window_let_go_is_refused(
     with pytest.raises(Refused, match="sliding attention window"):
         run_one(executors[0], early)
     assert generation.step([1, 2]).drawn
-
-
-def test_the_sizes_of_rows_are_told(first: StageExecutor, last: StageExecutor) -> None:
-    given = run_one(first, step(Slice(0, 3), position=2, tokens=(5, 6)))
-    assert len(given.rms) == 2
-    assert given.rms_before == ()
-    taken = run_one(last, step(Slice(3, 6), hidden=given.hidden, chooser=GREEDY))
-    assert taken.rms_before == given.rms
-    assert taken.rms == ()
