@@ -316,16 +316,22 @@ class Links:
                     # What came in at once is read without a pause: others want to be heard, too.
                     await asyncio.sleep(0)
                     began = now()
-                message, body = await link.receive()
-                if message is None:
-                    continue
-                handler = self._handlers.get(type(message))
-                if handler is not None:
-                    await handler(link, message, body)
+                await self._take_next(link)
         except ChannelClosed as error:
             log.debug("link to %s ended: %s", short_text(link.remote), error)
         finally:
             await self._end(link)
+
+    async def _take_next(self, link: Link) -> None:
+        """Have the next message handled.
+
+        In a frame of its own: while a link waits it must not hold on to who handled the last one,
+        which may be a Slice that was let go of meanwhile.
+        """
+        message, body = await link.receive()
+        handler = None if message is None else self._handlers.get(type(message))
+        if handler is not None:
+            await handler(link, message, body)
 
     async def _end(self, link: Link) -> None:
         link.closed = True

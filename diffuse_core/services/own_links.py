@@ -128,8 +128,11 @@ class OwnLinks:
             self._pool.off_ended(ended)
 
     def find(self, node: NodeId) -> Link | None:
-        """As Links.find."""
-        return self.inner if node == self._own else self._pool.find(node)
+        """As Links.find; a stranger's link never comes as it is: guesses would go out with it."""
+        if node == self._own:
+            return self.inner
+        link = self._pool.find(node)
+        return None if link is None else self._disguised(link)
 
     def doubt(self, link: Link) -> None:
         """As Links.doubt."""
@@ -143,7 +146,9 @@ class OwnLinks:
         """
         if node == self._own and self.inner is not None:
             return self.inner
-        link = await self._pool.to(node, addresses)
+        return self._disguised(await self._pool.to(node, addresses))
+
+    def _disguised(self, link: Link) -> Link:
         discreet = self._discreet.get(link) or DiscreetLink(link, self._guesses)
         if not link.closed:
             self._discreet[link] = discreet

@@ -15,6 +15,7 @@ from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 from diffuse_core.adapters import mdns
 from diffuse_core.adapters.mdns import SERVICE, Announcement, MdnsLan, lan_interfaces
 from diffuse_core.domain.identity import Identity
+from diffuse_core.domain.messages import PROTOCOL_MAJOR
 from diffuse_core.errors import Unreachable
 from diffuse_core.ports import LanNode
 
@@ -76,7 +77,7 @@ class Street:
         """Announce anything at all."""
         zeroconf = AsyncZeroconf(interfaces=["127.0.0.1"])
         self.stack.push_async_callback(zeroconf.async_close)
-        properties = {"v": "1", "net": self.tag.hex(), "id": ALICE.hex()}
+        properties = {"v": str(PROTOCOL_MAJOR), "net": self.tag.hex(), "id": ALICE.hex()}
         fields = {
             "addresses": [LOOPBACK[0].ip.packed],
             "port": 4321,
@@ -119,7 +120,7 @@ async def test_on_a_network_with_a_key_no_id_is_shown(street: Street) -> None:
 async def test_other_networks_and_what_makes_no_sense_are_passed_over(street: Street) -> None:
     """All of it is on the street before the one good node, which alone is found."""
     wrong = (
-        {"properties": {"v": "2"}},
+        {"properties": {"v": str(PROTOCOL_MAJOR + 1)}},
         {"properties": {"id": "short"}},
         {"properties": {"id": ALICE.hex().upper()}},
         {"properties": {"net": "x"}},
