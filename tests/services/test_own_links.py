@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from diffuse_core.adapters.memory_transport import MemoryNetwork
+from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.messages import ForwardHidden
 from diffuse_core.services import own_links
-from diffuse_core.services.own_links import Guesses
+from diffuse_core.services.links import Links
+from diffuse_core.services.own_links import DiscreetLink, Guesses, OwnLinks
 
 SESSION = b"s" * 16
 
@@ -51,3 +54,20 @@ def test_the_oldest_are_forgotten() -> None:
         guesses.conceal(rows(position, 5))
     assert guesses.reveal(rows(0, 0)).drafts == ()
     assert guesses.reveal(rows(1, 0)).drafts == (5,)
+
+
+async def test_no_stranger_is_ever_met_undisguised() -> None:
+    """Neither over a link that is dialled, nor over one that is there."""
+    network = MemoryNetwork()
+    own, other = (Identity(bytes([number]) * 32).node for number in (1, 2))
+    pool, far = (Links(network.transport(node), node) for node in (own, other))
+    listener = await network.transport(other).listen("mem", 0, far.accept)
+    links = OwnLinks(pool, own, Guesses())
+    assert links.find(other) is None
+    dialled = await links.to(other, (listener.address,))
+    assert isinstance(dialled, DiscreetLink)
+    assert links.find(other) is dialled
+    assert pool.find(other) is dialled.link
+    await pool.close()
+    await far.close()
+    await listener.close()
