@@ -52,7 +52,7 @@ async def say(cluster: Cluster, tiny: TinyModel) -> None:
 async def test_hosts_that_start_together_cover_the_model(
     cluster: Cluster, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch, count: int, cap: int
 ) -> None:
-    monkeypatch.setattr(placement, "SETTLE_S", 0.1)
+    monkeypatch.setattr(placement, "SETTLE_S", 0.5)
     hosts = [await cluster.host(cap, wait=False) for _ in range(count)]
     await cluster.settled(*hosts)
     assert gaps(LAYERS, slices(hosts)) == ()
