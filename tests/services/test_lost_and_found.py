@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from diffuse_core.domain.identity import NodeId
+    from diffuse_core.services.generation import Generation
     from diffuse_core.services.links import Link
     from tests.services.stage_net import StageHost
     from tests.services.tiny_model import TinyModel
@@ -47,6 +48,23 @@ async def make(stack: AsyncExitStack, tiny: TinyModel, replicas: int) -> StageNe
     return net
 
 
+async def begun(
+    stack: AsyncExitStack, tiny: TinyModel, replicas: int
+) -> tuple[StageNet, Generation]:
+    """A network, and an answer of it whose session is open."""
+    net = await make(stack, tiny, replicas)
+    asked = net.generation(PROMPT, COUNT, GREEDY)
+    await asked.open()
+    return net, asked
+
+
+@pytest.fixture
+def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages soon free the Session of a client that says nothing."""
+    monkeypatch.setattr(stage_run, "SILENT_S", 0.4)
+    monkeypatch.setattr(stage, "SWEEP_S", 0.05)
+
+
 def mute(host: StageHost) -> None:
     """It answers whoever asks, and does nothing with rows any more."""
     host.links.unhandle(ForwardHidden, ForwardTokens)
@@ -58,9 +76,7 @@ async def test_a_stage_that_answers_and_does_nothing_is_replaced(
 ) -> None:
     monkeypatch.setattr(progress, "STUCK_S", 0.5)
     monkeypatch.setattr(progress, "STUCK_PER_ROW_S", 0.0)
-    net = await make(stack, tiny, 2)
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
+    net, asked = await begun(stack, tiny, 2)
     victim = net.on(asked, index)
     tokens, (told,) = await read_all(asked, COUNT, {5: lambda: mute(victim)})
     assert tuple(tokens) == tiny.says(PROMPT, COUNT, ignore_eos=True)
@@ -75,9 +91,7 @@ async def test_a_lost_link_between_stages_costs_no_row(
     stack: AsyncExitStack, tiny: TinyModel, index: int
 ) -> None:
     """Both are there still: they meet again, and nothing is computed twice."""
-    net = await make(stack, tiny, 1)
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
+    net, asked = await begun(stack, tiny, 1)
     one, other = net.on(asked, index), net.on(asked, (index + 1) % 3)
 
     def cut() -> None:
@@ -99,9 +113,7 @@ async def test_a_lost_link_to_the_client_costs_no_row(
     stack: AsyncExitStack, tiny: TinyModel, index: int
 ) -> None:
     """Also tokens that were lost with it are told again."""
-    net = await make(stack, tiny, 1)
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
+    net, asked = await begun(stack, tiny, 1)
 
     def cut() -> None:
         for channel in tuple(net.memory._channels):
@@ -120,9 +132,7 @@ async def test_a_lost_link_to_the_client_costs_no_row(
 async def test_whoever_comes_within_the_grace_takes_the_place(
     stack: AsyncExitStack, tiny: TinyModel
 ) -> None:
-    net = await make(stack, tiny, 1)
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
+    net, asked = await begun(stack, tiny, 1)
     victim = net.on(asked, 1)
     waits: list[Waiting] = []
     reading = asyncio.create_task(read_all(asked, COUNT, {5: victim.kill}, waits))
@@ -142,9 +152,7 @@ async def test_whoever_comes_within_the_grace_takes_the_place(
 
 async def test_hosts_of_other_slices_fill_the_gap(stack: AsyncExitStack, tiny: TinyModel) -> None:
     """Two hosts in the place of one; those that stay keep what they have."""
-    net = await make(stack, tiny, 1)
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
+    net, asked = await begun(stack, tiny, 1)
     victim, first, last = net.on(asked, 1), net.on(asked, 0), net.on(asked, 2)
     for start, end in ((2, 6), (5, 10)):
         await net.host(start, end)
@@ -200,15 +208,10 @@ async def test_nobody_comes(stack: AsyncExitStack, tiny: TinyModel) -> None:
     await net.idle()
 
 
-async def test_watching_goes_on_while_nobody_reads(
-    stack: AsyncExitStack, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("_forgetful")
+async def test_watching_goes_on_while_nobody_reads(stack: AsyncExitStack, tiny: TinyModel) -> None:
     """Stages would free the Session of a client that says nothing; and the ring rests."""
-    monkeypatch.setattr(stage_run, "SILENT_S", 0.4)
-    monkeypatch.setattr(stage, "SWEEP_S", 0.05)
-    net = await make(stack, tiny, 1)
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
+    net, asked = await begun(stack, tiny, 1)
     assert not isinstance(await asked.next(), Healed)
     await asyncio.sleep(1.0)
     assert [host.stage.sessions for host in net.hosts] == [1, 1, 1]
@@ -216,14 +219,9 @@ async def test_watching_goes_on_while_nobody_reads(
     await net.idle()
 
 
-async def test_a_client_that_freezes_is_forgotten(
-    stack: AsyncExitStack, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stage_run, "SILENT_S", 0.4)
-    monkeypatch.setattr(stage, "SWEEP_S", 0.05)
-    net = await make(stack, tiny, 1)
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
+@pytest.mark.usefixtures("_forgetful")
+async def test_a_client_that_freezes_is_forgotten(stack: AsyncExitStack, tiny: TinyModel) -> None:
+    net, asked = await begun(stack, tiny, 1)
     await asked.next()
     asked._run._roll.stop()
     await net.idle()
@@ -237,9 +235,7 @@ async def test_what_a_loss_cost_is_told_before_the_next_token(
     stack: AsyncExitStack, tiny: TinyModel
 ) -> None:
     """And after all tokens that came before it."""
-    net = await make(stack, tiny, 2)
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
+    net, asked = await begun(stack, tiny, 2)
     victim = net.on(asked, 2)
     kinds: list[str] = []
     tokens = 0
