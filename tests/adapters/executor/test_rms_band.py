@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diffuse_core.adapters.executor.stage_executor import StageExecutor
+    from diffuse_core.model_ports import RowsCheck
     from diffuse_core.ports import Tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -54,6 +55,11 @@ def prompts(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
     ]
 
 
+def scaled(band: RmsBand, sender: bytes, factor: float) -> RowsCheck:
+    """The band's check, of rows so many times as large."""
+    return lambda position, rms: band.check(sender, position, [factor * one for one in rms])
+
+
 class Chain:
     """Slices one behind the other, and what came over each border in all sessions."""
 
@@ -62,7 +68,7 @@ class Chain:
         self.slices: list[StageExecutor] = [
             load_slice(source, Slice(*edges), contract, lambda _: None) for edges in ends
         ]
-        self.learned = [Learned() for _ in self.slices]
+        self.learned = [Learned() for _ in self.slices[1:]]
 
     def session(self, at: int, tokens: Sequence[int], *, factor: float = 1.0) -> None:
         """Let a prompt pass, in pieces, and some rows one by one; check each border."""
@@ -74,7 +80,8 @@ class Chain:
             one.open(name, one.slice, len(said))
         for start, end in zip(starts, [*starts[1:], len(said)], strict=True):
             ids, hidden = tuple(said[start:end]), None
-            for one, band in zip(self.slices, bands, strict=True):
+            wrong = factor if start >= len(tokens) else 1.0
+            for one, band in zip(self.slices, (None, *bands), strict=True):
                 (found,) = one.run(
                     [
                         StageStep(
@@ -84,12 +91,13 @@ class Chain:
                             tokens=ids if hidden is None else None,
                             hidden=hidden,
                             alone=start >= len(tokens),
+                            check=band and scaled(band, sender, wrong),
                         )
                     ]
                 )
+                if isinstance(found, Refused):
+                    raise found
                 hidden = found.hidden
-                wrong = factor if start >= len(tokens) else 1.0
-                band.check(sender, start, [wrong * rms for rms in found.rms])
         for one in self.slices:
             one.close(name)
 
