@@ -202,7 +202,8 @@ async def _serve(
 ) -> None:
     hardware = SystemHardware()
     cache = FileStorage(cache_dir() / "bundles")
-    client = ClientService(node, cache, open_tokenizer, fresh_rng(), node.id)
+    kept = FileStorage(options.state)
+    client = ClientService(node, cache, open_tokenizer, fresh_rng(), node.id, quarantine=kept)
     host: HostService | None = None
     work: list[asyncio.Task[None]] = []
     if options.host is not None:

@@ -33,6 +33,7 @@ from diffuse_core.settings import (
     Places,
     cache_dir,
     running_node,
+    state_dir,
 )
 
 if TYPE_CHECKING:
@@ -244,8 +245,11 @@ async def observe(
     stages = _own_stages(observer, layers)
     try:
         cache = FileStorage(cache_dir() / "bundles")
-        rng = fresh_rng()
-        yield observer, ClientService(observer, cache, open_tokenizer, rng, own_stages=stages)
+        kept = FileStorage(where.state or state_dir(None))
+        client = ClientService(
+            observer, cache, open_tokenizer, fresh_rng(), own_stages=stages, quarantine=kept
+        )
+        yield observer, client
     finally:
         if stages is not None:
             await stages.close()

@@ -29,17 +29,25 @@ def alternatives(request: GenerateRequest, count: int) -> list[Answer]:
 
 
 async def take_all(
-    client: ClientService, answers: list[Answer], show: Callable[[str], None] | None
+    client: ClientService,
+    answers: list[Answer],
+    show: Callable[[str], None] | None,
+    complete: Callable[[], None] | None = None,
 ) -> None:
     """Run them all to their ends; `show` is given the text of the first as it comes.
 
-    One that found no room beside the others is asked for once more when those are done.
+    `complete` is called when that is all of it. One that found no room beside the others is asked
+    for once more when those are done.
     """
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def take(answer: Answer) -> None:
         async with gate:
-            await answer.take(client, show if answer is answers[0] else None)
+            await take_one(answer)
+
+    async def take_one(answer: Answer) -> None:
+        first = answer is answers[0]
+        await answer.take(client, show if first else None, complete if first else None)
 
     tasks = [asyncio.ensure_future(take(answer)) for answer in answers]
     try:
@@ -52,4 +60,4 @@ async def take_all(
         return
     for answer in answers:
         if isinstance(answer.error, Refused) and not answer.begun:
-            await answer.take(client, show if answer is answers[0] else None)
+            await take_one(answer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.waterfall_text import token_timings
+from diffuse_core.domain.narration import audit_text
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.decoding import TokenLogprobs
     from diffuse_core.domain.view import (
+        Audited,
         Finished,
         GenerateEvent,
         GenerateRequest,
@@ -34,7 +36,8 @@ SHORT = 8
 class Answer:
     """What there is of the answer to a request.
 
-    `error` is what broke it off, if something did; what came before is kept.
+    `error` is what broke it off, if something did; what came before is kept. It was cancelled
+    where it is neither finished nor broken off.
     """
 
     def __init__(self, request: GenerateRequest) -> None:
@@ -47,6 +50,8 @@ class Answer:
         self.healed: list[Healed] = []
         self.route: tuple[RouteStep, ...] = ()
         self.finished: Finished | None = None
+        """That it is complete; audits may follow."""
+        self.audits: list[Audited] = []
         self.error: DiffuseError | None = None
         self._text: list[str] = []
         self._prompt = 0
@@ -61,11 +66,19 @@ class Answer:
         """Whether a token was drawn."""
         return bool(self.tokens)
 
-    async def take(self, client: ClientService, show: Callable[[str], None] | None = None) -> None:
-        """Run the generation to its end; `show` is given text as it comes."""
+    async def take(
+        self,
+        client: ClientService,
+        show: Callable[[str], None] | None = None,
+        complete: Callable[[], None] | None = None,
+    ) -> None:
+        """Run the generation, and its audits.
+
+        `show` is given text as it comes, `complete` is called when there is no more of it.
+        """
         self.error = None
         try:
-            await self._take(client, show)
+            await self._take(client, show, complete)
         except DiffuseError as error:
             self.error = error
         if self.logprobs:
@@ -74,20 +87,30 @@ class Answer:
             with suppress(DiffuseError):
                 self.words = await client.token_texts(self.request.model, named.union(self.tokens))
 
-    async def _take(self, client: ClientService, show: Callable[[str], None] | None) -> None:
-        from diffuse_core.domain.view import TextDelta
+    async def _take(
+        self,
+        client: ClientService,
+        show: Callable[[str], None] | None,
+        complete: Callable[[], None] | None,
+    ) -> None:
+        from diffuse_core.domain.view import Finished, TextDelta
 
         async with aclosing(client.generate(self.request)) as events:
             async for event in events:
                 self._note(event)
                 if show is not None and isinstance(event, TextDelta) and event.text:
                     show(event.text)
-                if self.finished is not None:
-                    return
-        raise DiffuseError("the generation ended without a word; ask again")
+                if isinstance(event, Finished):
+                    if complete is not None:
+                        complete()
+                    if event.audits:
+                        click.echo(f"({auditing_text(event.audits)})", err=True)
+        if self.finished is None:
+            raise DiffuseError("the generation ended without a word; ask again")
 
     def _note(self, event: GenerateEvent) -> None:
         from diffuse_core.domain.view import (
+            Audited,
             Failed,
             Finished,
             Healed,
@@ -103,8 +126,11 @@ class Answer:
                 self.route, self._prompt = event.route, event.prompt_tokens
             case Waiting():
                 # A stream that stands still for seconds is to say why.
-                lead = "\n" if self.text and sys.stderr.isatty() else ""
-                click.echo(f"{lead}({clean(waiting_text(event))})", err=True)
+                self._say_between(waiting_text(event))
+            case Audited():
+                self.audits.append(event)
+                if self.finished is None:
+                    self._say_between(f"audit: {audit_text(event)}")
             case Healed():
                 self.route = event.route
                 self.healed.append(event)
@@ -113,6 +139,11 @@ class Answer:
                 self.finished = event
             case Failed():
                 raise DiffuseError(event.message)
+
+    def _say_between(self, text: str) -> None:
+        """A line for people, in the middle of the answer."""
+        lead = "\n" if self.text and sys.stderr.isatty() else ""
+        click.echo(f"{lead}({clean(text)})", err=True)
 
     def _note_text(self, delta: TextDelta) -> None:
         self._text.append(delta.text)
@@ -134,32 +165,34 @@ class Answer:
             said["logprobs"] = self._logprobs_json()
         if self.request.timings:
             said["token_timings"] = token_timings(self.stages)
-        if self.finished is not None:
-            return {**said, **msgspec.to_builtins(self.finished), "route": self._route_json()}
+        said |= (
+            self._ending_json() if self.finished is None else msgspec.to_builtins(self.finished)
+        )
+        said["route"] = msgspec.to_builtins(self.route)
+        said["events"] = self.events()
+        said["healed"] = [_told(event, but="route") for event in self.healed]
+        said["audits"] = [_told(event) for event in self.audits]
+        if self.error is not None:
+            said["error"] = str(self.error)
+        return said
+
+    def _ending_json(self) -> dict[str, Any]:
+        """How it ended before it was finished."""
+        cancelled = self.error is None
         return {
-            **said,
-            "type": "failed",
-            "finish_reason": "error",
+            "type": "cancelled" if cancelled else "failed",
+            "finish_reason": "cancelled" if cancelled else "error",
             "usage": {"prompt_tokens": self._prompt, "completion_tokens": len(self.tokens)},
             "timings": None,
-            "route": self._route_json(),
-            "events": self.events(),
-            "audits": (),
-            "error": str(self.error),
         }
 
     def events(self) -> tuple[str, ...]:
-        """What happened on the way, in words."""
+        """What happened on the way, and whom audits found out, in words."""
+        accused = tuple(audit_text(found) for found in self.audits if found.accuses)
         if self.finished is not None:
-            return self.finished.events
+            return (*self.finished.events, *accused)
         told = () if self.error is None else self.error.events
-        return told or tuple(map(healed_text, self.healed))
-
-    def _route_json(self) -> list[dict[str, Any]]:
-        return [
-            {"node": step.node, "slice": [step.slice.start, step.slice.end], "via": step.via}
-            for step in self.route
-        ]
+        return (*(told or map(healed_text, self.healed)), *accused)
 
     def _logprobs_json(self) -> list[dict[str, Any]]:
         def one(token: int, value: float) -> dict[str, Any]:
@@ -169,6 +202,14 @@ class Answer:
             {**one(token, entry.drawn), "top": [one(*likely) for likely in entry.top]}
             for token, entry in zip(self.tokens, self.logprobs, strict=False)
         ]
+
+
+def _told(event: Healed | Audited, but: str = "type") -> dict[str, Any]:
+    """An event as plain data, without its kind."""
+    import msgspec
+
+    told: dict[str, Any] = msgspec.to_builtins(event)
+    return {name: value for name, value in told.items() if name not in ("type", but)}
 
 
 def show_text(text: str) -> None:
@@ -194,23 +235,29 @@ async def stream_answer(client: ClientService, request: GenerateRequest) -> Answ
 
 def end_line(answer: Answer) -> None:
     """End the line of what was shown; one that broke off before any text has none."""
-    broken = answer.error is not None
-    if not broken or (answer.text and not answer.text.endswith("\n")):
+    if answer.finished is not None or (answer.text and not answer.text.endswith("\n")):
         click.echo()
 
 
 def waiting_text(event: Waiting) -> str:
     """Which stage was lost, what for and how long is waited."""
     return (
-        f"stage {event.lost.node[:SHORT]} was lost; waiting up to {event.seconds:.0f} s "
-        f"for a host that takes layers {event.lost.slice}"
+        f"{_lost_text(event)}; waiting up to {event.seconds:.0f} s for a host that takes these "
+        "layers"
     )
 
 
 def healed_text(event: Healed) -> str:
     """Which stage was lost, and how the answer went on."""
     taken = ", ".join(step.node[:SHORT] for step in event.replaced_by)
-    return (
-        f"stage {event.lost.node[:SHORT]} was lost; went on with {taken} "
-        f"after {event.seconds:.1f} s"
-    )
+    return f"{_lost_text(event)}; went on with {taken} after {event.seconds:.1f} s"
+
+
+def _lost_text(event: Healed | Waiting) -> str:
+    cause = f" ({event.why})" if event.why else ""
+    return f"stage {event.lost.node[:SHORT]} (layers {event.lost.slice}) was lost{cause}"
+
+
+def auditing_text(stages: int) -> str:
+    """What is waited for after an answer."""
+    return f"auditing {stages} stage{'' if stages == 1 else 's'} of this answer; Ctrl+C ends that"

@@ -11,6 +11,7 @@ import click
 
 from diffuse_core.cli.answer import SHORT, Answer, healed_text
 from diffuse_core.cli.waterfall_text import waterfall_lines
+from diffuse_core.domain.narration import audit_text
 from diffuse_core.domain.plain_text import clean
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def print_losses(answer: Answer) -> None:
 
 def print_audits(answer: Answer) -> None:
     """A line for each Stage that was audited."""
-    for told in () if answer.finished is None else answer.finished.audits:
-        _say(f"audit: {told}")
+    for found in answer.audits:
+        _say(f"audit: {audit_text(found)}")
 
 
 def print_timings(answer: Answer) -> None:

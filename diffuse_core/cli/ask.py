@@ -57,15 +57,21 @@ def query(**given: Any) -> None:
 def _print_json(given: dict[str, Any], answers: list[Answer]) -> None:
     """Print answers as one object: the first, and all of them as its choices if there are more.
 
-    Also what there is of those that broke off.
+    Also what there is of those that broke off, or were cancelled by a signal.
     """
-    run_until_done(_take(given, answers, None))
-    if any(answer.begun for answer in answers):
+    signal: SystemExit | None = None
+    try:
+        run_until_done(_take(given, answers))
+    except SystemExit as ended:
+        signal = ended
+    if signal is not None or any(answer.begun for answer in answers):
         told = answers[0].told()
         if len(answers) > 1:
             choices = [{"index": at, **answer.told()} for at, answer in enumerate(answers)]
             told = {**told, "choices": choices}
         print_json(told)
+    if signal is not None:
+        raise signal
     _raise_first(answers)
 
 
@@ -78,16 +84,36 @@ def _print_text(given: dict[str, Any], answers: list[Answer]) -> None:
         if several:
             click.echo(f"--- {at + 1} of {len(answers)}, seed {answer.request.sampling.seed} ---")
         if at == 0:
-            run_until_done(_take(given, answers, show_text))
+            _stream_first(given, answers)
         else:
             show_text(answer.text)
-        end_line(answer)
-        (print_timings if given.get("timings") else print_losses)(answer)
+            _end(given, answer)
         print_audits(answer)
         print_logprobs(answer)
         if several and answer.error is not None:
             click.echo(f"({at + 1} broke off: {clean(str(answer.error))})", err=True)
     _raise_first(answers)
+
+
+def _stream_first(given: dict[str, Any], answers: list[Answer]) -> None:
+    """Print the first answer as it comes; what is to be told of it as soon as it is complete."""
+    first = answers[0]
+    try:
+        run_until_done(_take(given, answers, show_text, lambda: _end(given, first)))
+    except SystemExit:
+        if first.finished is None:
+            end_line(first)
+        else:
+            print_audits(first)
+        raise
+    if first.finished is None:
+        _end(given, first)
+
+
+def _end(given: dict[str, Any], answer: Answer) -> None:
+    """End the answer's line, and tell its timings or losses."""
+    end_line(answer)
+    (print_timings if given.get("timings") else print_losses)(answer)
 
 
 def _raise_first(answers: list[Answer]) -> None:
@@ -136,13 +162,16 @@ def _name_on_network(model: str) -> str:
 
 
 async def _take(
-    given: dict[str, Any], answers: list[Answer], show: Callable[[str], None] | None
+    given: dict[str, Any],
+    answers: list[Answer],
+    show: Callable[[str], None] | None = None,
+    complete: Callable[[], None] | None = None,
 ) -> None:
     from diffuse_core.wiring import observe
 
     bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
     async with observe(bootstrap, given["network"], given["layers"]) as (_, client):
-        await take_all(client, answers, show)
+        await take_all(client, answers, show, complete)
 
 
 @click.command(cls=SectionedCommand)
@@ -198,6 +227,5 @@ def _turn(given: dict[str, Any], answers: list[Answer]) -> bool:
     except DiffuseError as error:
         click.echo(f"diffuse: {clean(str(error))}", err=True)
     except SystemExit:
-        click.echo("\n(stopped)", err=True)
-        return False
+        click.echo("(stopped)", err=True)
     return answers[0].finished is not None

@@ -33,18 +33,20 @@ FEED_S = 10.0
 def models(everything: bool, as_json: bool, **given: Any) -> None:
     """List the models that can be served now."""
     set_logging(given["log_level"], given["log_format"])
-    view = run_until_done(_look(given))
+    view = _marked(run_until_done(_look(given)), given)
     from diffuse_core.cli.coverage_text import (
         model_rows,
         standing_lines,
         unreachable_lines,
         variant_lines,
     )
+    from diffuse_core.cli.quarantine_text import quarantine_lines
     from diffuse_core.domain.standing import variants
 
     listed = [model for model in view.models if everything or model.servable]
     if as_json:
-        print_json({"models": listed, "ids": variants(listed)})
+        doubted = [_standing_json(node) for node in view.nodes if node.quarantine]
+        print_json({"models": listed, "ids": variants(listed), "quarantine": doubted})
         return
     if not listed:
         hidden = len(view.models)
@@ -59,8 +61,31 @@ def models(everything: bool, as_json: bool, **given: Any) -> None:
     if everything:
         for model in listed:
             click.echo("\n" + "\n".join(standing_lines(model)))
-    for line in (*variant_lines(listed), *unreachable_lines(view.nodes)):
+    for line in (
+        *variant_lines(listed),
+        *unreachable_lines(view.nodes),
+        *quarantine_lines(view, listed),
+    ):
         click.echo(line)
+
+
+def _standing_json(node: NodeView) -> dict[str, Any]:
+    """A node in quarantine, and what it holds."""
+    return {
+        "node": node.node,
+        "state": node.quarantine,
+        "model": node.model,
+        "fingerprint": node.fingerprint,
+        "slice": node.slice,
+    }
+
+
+def _marked(view: NetworkView, given: dict[str, Any]) -> NetworkView:
+    """The picture, with the nodes that audits found out."""
+    from diffuse_core.cli.quarantine import quarantine_book
+    from diffuse_core.cli.quarantine_text import marked, standings
+
+    return marked(view, standings(quarantine_book(given["state_dir"])))
 
 
 @click.command()
@@ -75,6 +100,7 @@ def status(as_json: bool, **given: Any) -> None:
         view, telemetry = update.view, update.telemetry
     else:
         view, telemetry = run_until_done(_look(given)), None
+    view = _marked(view, given)
     if as_json:
         import msgspec
 
@@ -118,10 +144,15 @@ def _late(telemetry: Telemetry) -> str:
 
 def _print_view(view: NetworkView) -> None:
     from diffuse_core.cli.coverage_text import standing_lines, unreachable_lines, variant_lines
+    from diffuse_core.cli.quarantine_text import quarantine_lines
 
     for model in view.models:
         click.echo("\n".join(standing_lines(model)))
-    for line in (*variant_lines(view.models), *unreachable_lines(view.nodes)):
+    for line in (
+        *variant_lines(view.models),
+        *unreachable_lines(view.nodes),
+        *quarantine_lines(view, view.models),
+    ):
         click.echo(line)
     if view.models:
         click.echo("")
@@ -149,13 +180,20 @@ def _node_row(node: NodeView, seen: bool) -> tuple[str, ...]:
         node.role,
         str(node.slice) if node.slice else "-",
         node.contract or "-",
-        node.state or "alive" if node.liveness == "alive" else node.liveness,
+        _state(node),
         str(node.sessions) if holds else "-",
         f"{node.kv_used / max(1, node.kv_budget):.0%}" if holds else "-",
         f"{node.tokens_per_s:.1f}" if holds and node.tokens_per_s else "-",
         *times,
         _met_at(node),
     )
+
+
+def _state(node: NodeView) -> str:
+    from diffuse_core.cli.quarantine_text import sign
+
+    state = node.state or "alive" if node.liveness == "alive" else node.liveness
+    return f"{state} {sign(node.quarantine)}" if node.quarantine else state
 
 
 def _met_at(node: NodeView) -> str:

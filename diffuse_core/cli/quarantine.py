@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from diffuse_core.cli.common import print_json, table
-from diffuse_core.domain.identity import short_text
+from diffuse_core.cli.common import print_json, stateful, table
+from diffuse_core.domain.identity import SHORT_LENGTH
 
 if TYPE_CHECKING:
     from diffuse_core.services.quarantine import QuarantineBook
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def quarantine() -> None:
-    """Show and forget the nodes that this machine does not use because of audits.
+    """Show and forget the nodes that are not used from here because of audits.
 
-    A node gets there when `query --audit`, or an answer in the app, found that what it computed
-    did not agree with two others. It is used no more for a day. Nobody else is told.
+    A node gets there when `query --audit` or `chat --audit` found that what it computed did not
+    agree with two others. It is used no more for a day by commands, and by the node, with this
+    state directory. Nobody else is told.
 
     \b
     diffuse quarantine list
@@ -28,40 +29,44 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
-def list_(*, as_json: bool) -> None:
+@stateful
+def list_(*, as_json: bool, state_dir: str | None) -> None:
     """Show them, and those that are doubtful: used only where no other will do."""
-    book = _book()
-    now = _now()
-    barred = book.barred()
-    rows = {entry.node: (entry.id in barred, entry.until) for entry in book.entries()}
-    left = {node: (until - now) / 3600 for node, (_, until) in rows.items()}
+    from diffuse_core.cli.quarantine_text import sign, standings
+
+    book, now = quarantine_book(state_dir), _now()
+    found = standings(book)
+    until = {entry.node: entry.until for entry in book.entries()}
+    left = {node: (until[node] - now) / 3600 for node in found}
     if as_json:
         nodes = [
-            {"node": node, "state": _state(out), "hours_left": round(left[node], 2)}
-            for node, (out, _) in rows.items()
+            {
+                "node": node,
+                "state": state,
+                "until": round(until[node], 3),
+                "hours_left": round(left[node], 2),
+            }
+            for node, state in found.items()
         ]
         print_json({"nodes": nodes})
-    elif not rows:
+    elif not found:
         click.echo("nobody is in quarantine")
     else:
         lines = [
-            (short_text(bytes.fromhex(node)), _state(out), f"{left[node]:.1f} h left")
-            for node, (out, _) in rows.items()
+            (node[:SHORT_LENGTH], sign(state), f"{left[node]:.1f} h left")
+            for node, state in found.items()
         ]
         click.echo(table(lines))
 
 
 @quarantine.command()
-def clear() -> None:
+@stateful
+def clear(state_dir: str | None) -> None:
     """Use all of them again."""
-    book = _book()
+    book = quarantine_book(state_dir)
     count = len({entry.node for entry in book.entries()})
     book.clear()
     click.echo(f"forgot {count} node{'' if count == 1 else 's'}")
-
-
-def _state(barred: bool) -> str:
-    return "quarantined" if barred else "doubtful"
 
 
 def _now() -> float:
@@ -70,10 +75,11 @@ def _now() -> float:
     return SystemClock().wall()
 
 
-def _book() -> QuarantineBook:
+def quarantine_book(state: str | None) -> QuarantineBook:
+    """The list that is kept in a state directory: the one given, or the usual one."""
     from diffuse_core.adapters.file_storage import FileStorage
     from diffuse_core.adapters.system_clock import SystemClock
     from diffuse_core.services.quarantine import QuarantineBook
-    from diffuse_core.settings import cache_dir
+    from diffuse_core.settings import state_dir
 
-    return QuarantineBook(FileStorage(cache_dir() / "bundles"), SystemClock())
+    return QuarantineBook(FileStorage(state_dir(state)), SystemClock())

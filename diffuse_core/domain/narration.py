@@ -1,14 +1,16 @@
-"""Narration: what happens to members, in words for the event list; never a prompt."""
+"""Narration: what happens to members, and in audits, in words for people; never a prompt."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.identity import short_text
+from diffuse_core.domain.identity import SHORT_LENGTH, short_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from diffuse_core.domain.records import HoldState, Record
-    from diffuse_core.domain.view import EventLevel, Liveness
+    from diffuse_core.domain.view import Audited, EventLevel, Liveness
 
 Line = tuple["EventLevel", str]
 
@@ -65,3 +67,42 @@ def two_faced_line(node: bytes) -> Line:
         f"{short_text(node)} signed two different records under one sequence: two processes "
         "use its identity, or it lies; of each pair all nodes keep the same one"
     )
+
+
+def audit_text(found: Audited) -> str:
+    """What came of the audit of one Stage."""
+    name = f"stage {found.node[:SHORT_LENGTH]} (layers {found.slice})"
+    if found.verdict == "unaudited":
+        return f"{name} was not audited: {found.reason}"
+    if found.verdict == "agrees":
+        said = f"{name} agrees with {_short(found.decided_by or found.auditors[0].auditor)}"
+    elif found.decided_by is not None:
+        names = " and ".join(_short(one.auditor) for one in found.auditors)
+        said = f"{name} did not agree with two others, {names}{_apart(found)}"
+    else:
+        said = f"{name} did not agree with {_short(found.auditors[0].auditor)}{_apart(found)}"
+    told = [said, found.reason] if found.reason else [said]
+    if found.quarantined:
+        told.append(f"quarantined {_names(found.quarantined)}")
+    if found.doubtful:
+        told.append(f"doubtful from now on, and avoided while others do: {_names(found.doubtful)}")
+    return "; ".join(told)
+
+
+def _apart(found: Audited) -> str:
+    """How far from its auditors a Stage was, where that can be told."""
+    rows = max((one.difference or 0.0 for one in found.auditors), default=0.0)
+    nats = max((one.nats or 0.0 for one in found.auditors), default=0.0)
+    if rows > found.tolerance:
+        return f" (rows {rows:.2g} apart, {found.tolerance:g} passes)"
+    if nats > found.nats_tolerance:
+        return f" (a token {nats:.2g} nats out of reach, {found.nats_tolerance:g} passes)"
+    return ""
+
+
+def _names(nodes: Iterable[str]) -> str:
+    return " and ".join(sorted(map(_short, nodes)))
+
+
+def _short(node: str) -> str:
+    return node[:SHORT_LENGTH]

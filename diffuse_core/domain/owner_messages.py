@@ -33,7 +33,10 @@ class Generate(Message, frozen=True, tag="generate"):
 
 
 class Generated(Message, frozen=True, tag="generated"):
-    """Node to owner: an event of a generation; Finished and Failed are the last."""
+    """Node to owner: an event of a generation.
+
+    The last is Failed, Finished, or the last of the Audited that Finished announces.
+    """
 
     request: RequestId
     event: GenerateEvent

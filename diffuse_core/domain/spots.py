@@ -96,30 +96,42 @@ def numbers(body: bytes | memoryview) -> tuple[float, ...]:
 def compare(
     one: Sequence[float], other: Sequence[float], spots: int, contract: Contract
 ) -> Verdict:
-    """Whether two nodes gave the same rows, `spots` numbers each, but for rounding.
+    """Whether two nodes gave the same rows, `spots` numbers each, but for rounding."""
+    found = apart(one, other, spots)
+    return "agrees" if found is not None and found <= TOLERANCE[contract] else "differs"
+
+
+def apart(one: Sequence[float], other: Sequence[float], spots: int) -> float | None:
+    """How far apart the rows are that two nodes gave; None where they cannot be compared.
 
     The difference of a row is taken relative to its size; but of rows far smaller than others
     hardly anything is asked, for their size is rounding itself.
     """
     if len(one) != len(other) or not one or not all(map(math.isfinite, (*one, *other))):
-        return "differs"
+        return None
     starts = range(0, len(one), spots)
     sizes = [math.hypot(*other[at : at + spots]) for at in starts]
     least = 0.05 * statistics.median(sizes)
-    apart = [
-        math.dist(one[at : at + spots], other[at : at + spots]) / max(size, least, 1e-30)
-        for at, size in zip(starts, sizes, strict=True)
-    ]
-    limit = TOLERANCE[contract]
-    return "differs" if difference(apart) > limit else "agrees"
+    return difference(
+        [
+            math.dist(one[at : at + spots], other[at : at + spots]) / max(size, least, 1e-30)
+            for at, size in zip(starts, sizes, strict=True)
+        ]
+    )
 
 
-def difference(apart: Sequence[float]) -> float:
+def difference(each: Sequence[float]) -> float:
     """How far apart rows are: in the mean, or the farthest, which may be more."""
-    return max(statistics.fmean(apart), max(apart) / ROW_FACTOR)
+    return max(statistics.fmean(each), max(each) / ROW_FACTOR)
 
 
 def drawn_so(margins: Sequence[float], contract: Contract) -> Verdict:
     """Whether tokens can have been drawn, by how much each was out of reach."""
-    fine = bool(margins) and all(0.0 <= margin <= GAP[contract] for margin in margins)
-    return "agrees" if fine else "differs"
+    found = out_of_reach(margins)
+    return "agrees" if found is not None and found <= GAP[contract] else "differs"
+
+
+def out_of_reach(margins: Sequence[float]) -> float | None:
+    """By how many nats the farthest token was; None where that makes no sense."""
+    fine = bool(margins) and all(0.0 <= margin < math.inf for margin in margins)
+    return max(margins) if fine else None

@@ -31,6 +31,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     `distance_s` is the round trip that coordinates tell, None where one of the two has none.
 
     `relays` are the node ids of the Sentinels through which it is met; none when it is dialled.
+    `quarantine` is how it stands with whoever looks, because of audits; set by commands.
     """
 
     node: str
@@ -54,6 +55,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     kv_used: int = 0
     kv_budget: int = 0
     tokens_per_s: float = 0.0
+    quarantine: Literal["quarantined", "doubtful"] | None = None
 
 
 class Coming(msgspec.Struct, frozen=True):
@@ -284,9 +286,9 @@ class RouteChosen(msgspec.Struct, frozen=True, tag="route"):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished", kw_only=True):
-    """The generation ended well (also when cancelled).
+    """The generation ended well (also when cancelled): text, reason and figures are complete.
 
-    `audits` tells what came of each audit; those that accuse a node are among `events` as well.
+    `audits` is how many Audited follow; with 0 this is the last event.
     """
 
     finish_reason: FinishReason
@@ -294,7 +296,51 @@ class Finished(msgspec.Struct, frozen=True, tag="finished", kw_only=True):
     timings: Timings
     route: tuple[RouteStep, ...]
     events: tuple[str, ...] = ()
-    audits: tuple[str, ...] = ()
+    audits: int = 0
+
+
+AuditVerdict = Literal["agrees", "differs", "unaudited"]
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """How what a Stage gave compares with what an auditor computed from the same rows.
+
+    `difference` is how far their rows are apart, relative to the rows' size, and `nats` how far
+    out of reach a token was at most that a last Stage drew. None: there was nothing to compare,
+    or what was told is no number.
+    """
+
+    auditor: str
+    agrees: bool
+    difference: float | None = None
+    nats: float | None = None
+
+
+class Audited(msgspec.Struct, frozen=True, tag="audited", kw_only=True):
+    """What came of the audit of one Stage: whether what it gave stands.
+
+    Its first `rows` rows were computed again by the `auditors`: a second one where the first did
+    not agree. `decided_by` is the auditor who made it two against one. `quarantined` and
+    `doubtful` are the nodes that are so now because of this. `reason` tells in a few words what
+    is at fault, or why nothing came of it. Differences of `tolerance` and less are rounding.
+    """
+
+    node: str
+    slice: Slice
+    verdict: AuditVerdict
+    reason: str = ""
+    rows: int = 0
+    auditors: tuple[Comparison, ...] = ()
+    tolerance: float = 0.0
+    nats_tolerance: float = 0.0
+    decided_by: str | None = None
+    quarantined: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
+
+    @property
+    def accuses(self) -> bool:
+        """Whether a node is at fault, or may be."""
+        return bool(self.quarantined or self.doubtful)
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -304,4 +350,4 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     exit_code: int
 
 
-GenerateEvent = RouteChosen | TextDelta | Waiting | Healed | Finished | Failed
+GenerateEvent = RouteChosen | TextDelta | Waiting | Healed | Finished | Audited | Failed

@@ -18,7 +18,14 @@ from diffuse_core.domain.owner_messages import (
     Subscribe,
     Update,
 )
-from diffuse_core.domain.view import Failed, FeedUpdate, Finished, GenerateEvent, GenerateRequest
+from diffuse_core.domain.view import (
+    Audited,
+    Failed,
+    FeedUpdate,
+    Finished,
+    GenerateEvent,
+    GenerateRequest,
+)
 from diffuse_core.errors import ChannelClosed, DiffuseError, Refused
 from diffuse_core.services.links import Link, Links
 
@@ -97,16 +104,25 @@ class NodeAttachment:
         raise self._gone()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
-        """Events of a generation; the last is Finished or Failed. Closing cancels it."""
+        """Events of a generation; the last is Finished, Failed, or the last Audited that follows.
+
+        Closing cancels it.
+        """
         link = self._open_link()
         number = next(self._ids)
         answers = self._answers[number] = asyncio.Queue(QUEUE_EVENTS)
-        over = False
+        over, audits = False, 0
         try:
             await self._send(Generate(number, request))
             while not over:
                 event = await answers.get()
-                over = isinstance(event, Finished | Failed)
+                if isinstance(event, Finished):
+                    audits, over = event.audits, event.audits == 0
+                elif isinstance(event, Audited):
+                    # Those before Finished were not announced.
+                    audits, over = audits - 1, audits == 1
+                else:
+                    over = isinstance(event, Failed)
                 yield event
         finally:
             self._answers.pop(number, None)

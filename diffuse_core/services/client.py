@@ -23,7 +23,7 @@ from diffuse_core.domain.view import (
 )
 from diffuse_core.errors import DiffuseError, ModelIncomplete, StagesLost, UsageError
 from diffuse_core.services.answer_log import AnswerLog
-from diffuse_core.services.audit import Auditor, SpotPlan
+from diffuse_core.services.audit import Auditor
 from diffuse_core.services.audit_desk import AuditDesk
 from diffuse_core.services.bundles import BundleFetcher
 from diffuse_core.services.generation import Generation
@@ -31,6 +31,7 @@ from diffuse_core.services.quarantine import QuarantineBook
 from diffuse_core.services.route_choice import RouteChoice
 from diffuse_core.services.session_desk import SessionDesk
 from diffuse_core.services.session_terms import Asked
+from diffuse_core.services.spot_plan import SpotPlan
 from diffuse_core.services.teller import Teller
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.messages import Hop
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.ports import Storage, Tokenizer
+    from diffuse_core.ports import Clock, Storage, Tokenizer
     from diffuse_core.services.directory import Directory
     from diffuse_core.services.own_stages import OwnStages
 
@@ -58,8 +59,12 @@ class ClientService:
         rng: random.Random,
         own: NodeId | None = None,
         own_stages: OwnStages | None = None,
+        quarantine: Storage | None = None,
     ) -> None:
-        """`own_stages` run the layers that stay here in private mode."""
+        """`own_stages` run the layers that stay here in private mode.
+
+        Whom audits found out is kept in `quarantine`, else in `cache`.
+        """
         self._directory = directory
         self._fetcher = BundleFetcher(directory, cache, load_tokenizer)
         self._desk = SessionDesk(directory.links)
@@ -68,7 +73,7 @@ class ClientService:
         self._sessions = OwnSessions()
         self._own_stages = own_stages
         self._audits = AuditDesk(self._desk)
-        self._quarantine = QuarantineBook(cache, directory.clock)
+        self._quarantine = QuarantineBook(quarantine or cache, directory.clock)
         if own_stages is not None:
             own_stages.answer_to(self._desk.on_answer)
 
@@ -77,7 +82,9 @@ class ClientService:
 
         When a Stage is lost, another takes its place; what was shown stays, and Healed is told
         before the next token. An error brings what happened before it as its `events`.
-        Closing the generator cancels the generation on every Stage.
+        The answer is complete with Finished. After it as many Audited come as it says; while a
+        long answer is given, one comes at once that accuses a node.
+        Closing the generator cancels the generation on every Stage, and audits.
 
         Raises:
             ModelUnknown: nobody holds such a model.
@@ -109,34 +116,19 @@ class ClientService:
         asked = Asked(model.id, model.fingerprint, guess, request.timings, own, plan.spots)
         generation = Generation(self._desk, choice, clock, answer, asked, request.grace_s)
         teller = Teller(tokenizer.stream(request.stop), started, timed=request.timings)
+        auditor = Auditor(self._audits, choice, self._quarantine, plan, answer, own)
         try:
             await generation.open()
             yield RouteChosen(generation.route, len(prompt))
-            while teller.finish is None:
-                event = await generation.next()
-                if isinstance(event, Healed | Waiting):
+            async with aclosing(_told(generation, teller, auditor, clock, len(prompt))) as events:
+                async for event in events:
                     yield event
-                    continue
-                for delta in teller.deltas(event, len(generation.route), clock.monotonic()):
-                    yield delta
-            if tail := teller.tail():
-                yield TextDelta(tail)
-            audits = await Auditor(
-                self._audits, choice, self._quarantine, plan, answer, own
-            ).audit(generation)
-            yield Finished(
-                finish_reason=teller.finish,
-                usage=teller.usage(len(prompt)),
-                timings=teller.timings(),
-                route=generation.route,
-                events=tuple(generation.events),
-                audits=audits,
-            )
         except DiffuseError as error:
             error.events = tuple(generation.events)
             raise
         finally:
             choice.release()
+            await auditor.pause()
             await generation.close()
 
     def _choice(self, model: ModelRef, fixed: Sequence[Hop]) -> RouteChoice:
@@ -151,17 +143,23 @@ class ClientService:
         )
 
     async def whole(self, request: GenerateRequest) -> tuple[str, tuple[int, ...], Finished]:
-        """Run a generation to its end: text, token ids, and how it finished."""
+        """Run a generation to its end: text, token ids, and how it finished.
+
+        Of its audits nothing is told.
+        """
         text: list[str] = []
         tokens: list[int] = []
+        finished: Finished | None = None
         async with aclosing(self.generate(request)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     text.append(event.text)
                     tokens.extend(event.token_ids)
                 elif isinstance(event, Finished):
-                    return "".join(text), tuple(tokens), event
-        raise StagesLost("the generation ended without a word; ask again")
+                    finished = event
+        if finished is None:
+            raise StagesLost("the generation ended without a word; ask again")
+        return "".join(text), tuple(tokens), finished
 
     async def token_texts(self, model: str, tokens: Collection[int]) -> dict[int, str]:
         """Texts of single tokens of a model, as `Tokenizer.token_text` gives them."""
@@ -202,6 +200,39 @@ class ClientService:
 
         # A record that lies about anything makes a model of its own beside the true one.
         return max(found, key=standing)
+
+
+async def _told(
+    generation: Generation, teller: Teller, auditor: Auditor, clock: Clock, prompt: int
+) -> AsyncGenerator[GenerateEvent, None]:
+    """What a generation of so many tokens of `prompt` gives, to its last audit."""
+    while teller.finish is None:
+        event = await generation.next()
+        if isinstance(event, Healed | Waiting):
+            yield event
+            continue
+        for delta in teller.deltas(event, len(generation.route), clock.monotonic()):
+            yield delta
+        for found in auditor.look(generation.run):
+            yield found
+    if tail := teller.tail():
+        yield TextDelta(tail)
+    await auditor.pause()
+    for found in auditor.news():
+        yield found
+    places = auditor.due(generation.run)
+    yield Finished(
+        finish_reason=teller.finish,
+        usage=teller.usage(prompt),
+        timings=teller.timings(),
+        route=generation.route,
+        events=tuple(generation.events),
+        audits=len(places),
+    )
+    if generation.run is not None:
+        async with aclosing(auditor.audit(generation.run, places)) as audits:
+            async for found in audits:
+                yield found
 
 
 def _encode(tokenizer: Tokenizer, request: GenerateRequest) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.domain.narration import audit_text
 from diffuse_core.domain.owner_messages import (
     CancelGenerate,
     Generate,
@@ -17,7 +18,7 @@ from diffuse_core.domain.owner_messages import (
     Subscribe,
     Update,
 )
-from diffuse_core.domain.view import Event, Failed, FeedUpdate, Finished, Telemetry
+from diffuse_core.domain.view import Audited, Event, Failed, FeedUpdate, Telemetry
 from diffuse_core.errors import ChannelClosed, DiffuseError
 from diffuse_core.services.loop_lag import LoopLag
 from diffuse_core.services.tasks import Dropped, TaskOwner
@@ -185,9 +186,8 @@ class FeedService:
             async with aclosing(self._client.generate(message.ask)) as events:
                 async for event in events:
                     await link.send(Generated(message.request, event))
-                    if isinstance(event, Finished):
-                        self._note_audits(event)
-                        return
+                    if isinstance(event, Audited) and event.accuses:
+                        self._node.note("warning", f"audit: {audit_text(event)}")
         except ChannelClosed as error:
             if not link.closed:
                 await link.send(Generated(message.request, Failed(str(error), error.exit_code)))
@@ -197,11 +197,6 @@ class FeedService:
             log.exception("a generation failed")
             text = f"a defect of Diffuse stopped the generation: {type(error).__name__}"
             await link.send(Generated(message.request, Failed(text, 1)))
-
-    def _note_audits(self, event: Finished) -> None:
-        for told in event.audits:
-            if told in event.events:
-                self._node.note("warning", f"audit: {told}")
 
     async def _on_cancel(self, link: Link, message: CancelGenerate, _body: memoryview) -> None:
         if not await self._allowed(link):

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.quarantine import Quarantine, read_quarantine
+from diffuse_core.errors import DiffuseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ class QuarantineBook:
     def _read(self) -> Quarantine:
         try:
             return read_quarantine(self._storage.read(NAME))
-        except OSError as error:
+        except DiffuseError as error:
             log.warning("the list of nodes in quarantine cannot be read: %s", error)
             return Quarantine()
 
@@ -68,5 +69,5 @@ class QuarantineBook:
         change(found, now)
         try:
             self._storage.write(NAME, found.encoded(now))
-        except OSError as error:
+        except DiffuseError as error:
             log.warning("the list of nodes in quarantine cannot be kept: %s", error)

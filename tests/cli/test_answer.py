@@ -10,6 +10,7 @@ import pytest
 
 from diffuse_core import wiring
 from diffuse_core.cli import run
+from diffuse_core.domain.plain_text import clean
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import (
     Finished,
@@ -35,10 +36,9 @@ ROUTE = (
 )
 KEPT = "stage failed. Tokens shown so far are kept; ask again"
 NEW = (RouteStep("ab" * 32, Slice(0, 4)), RouteStep("ef" * 32, Slice(4, 8)))
-WORDS = "stage cdcdcdcd was lost; went on with efefefef after 0.4 s"
-HEALED = Healed(
-    lost=ROUTE[1], why="it (\x1b[2J) ended", replaced_by=NEW[1:], seconds=0.41, route=NEW
-)
+WHY = "it \x1b[2J ended"
+WORDS = f"stage cdcdcdcd (layers 4:8) was lost ({WHY}); went on with efefefef after 0.4 s"
+HEALED = Healed(lost=ROUTE[1], why=WHY, replaced_by=NEW[1:], seconds=0.41, route=NEW)
 FORGED = Healed(
     lost=RouteStep("\x1b[2J", Slice(4, 8)), why="", replaced_by=NEW[1:], seconds=1.0, route=NEW
 )
@@ -82,7 +82,7 @@ BEGUN = [RouteChosen(ROUTE, 3), TextDelta("Hel", (7,)), TextDelta("lo", (8,))]
 def test_a_loss_is_one_quiet_line_after_the_answer(say: Callable) -> None:
     code, out, err = say([*BEGUN[:2], HEALED, BEGUN[2], finished("early")])
     assert (code, out) == (0, "Hello\n")
-    assert err == f"({WORDS})\n"
+    assert err == f"({clean(WORDS)})\n"
 
 
 def test_what_is_waited_for_is_said_at_once(say: Callable) -> None:
@@ -90,9 +90,11 @@ def test_what_is_waited_for_is_said_at_once(say: Callable) -> None:
     code, _out, err = say([*BEGUN[:2], waiting, HEALED, BEGUN[2], finished("early")])
     assert code == 0
     first, second = err.splitlines()
-    assert first.endswith(" was lost; waiting up to 10 s for a host that takes layers 4:8)")
+    assert first.endswith(
+        " (layers 4:8) was lost; waiting up to 10 s for a host that takes these layers)"
+    )
     assert "\x1b" not in err
-    assert second == f"({WORDS})"
+    assert second == f"({clean(WORDS)})"
 
 
 def test_an_answer_without_losses_is_told_of_by_nothing(say: Callable) -> None:
@@ -102,7 +104,7 @@ def test_an_answer_without_losses_is_told_of_by_nothing(say: Callable) -> None:
 def test_a_loss_is_told_also_when_the_answer_broke_off(say: Callable) -> None:
     code, out, err = say([*BEGUN, HEALED, StagesLost(KEPT)])
     assert (code, out) == (7, "Hello\n")
-    assert err == f"({WORDS})\ndiffuse: {KEPT}\n"
+    assert err == f"({clean(WORDS)})\ndiffuse: {KEPT}\n"
 
 
 def test_timings_tell_all_events_and_who_is_relayed(say: Callable) -> None:
@@ -147,6 +149,14 @@ def test_of_a_broken_answer_the_last_route_and_what_happened_are_told(say: Calla
     told = json.loads(say([*BEGUN, HEALED, StagesLost(KEPT)], "--json")[1])
     assert [step["node"][:2] for step in told["route"]] == ["ab", "ef"]
     assert told["events"] == [WORDS]
+    assert told["healed"] == [
+        {
+            "lost": {"node": "cd" * 32, "slice": [4, 8], "via": "relay"},
+            "why": WHY,
+            "replaced_by": [{"node": "ef" * 32, "slice": [4, 8], "via": "direct"}],
+            "seconds": 0.41,
+        }
+    ]
 
 
 def test_before_the_first_token_there_is_nothing_to_keep(say: Callable) -> None:

@@ -12,9 +12,11 @@ from diffuse_core.domain.spots import (
     GAP,
     TOLERANCE,
     TakenSpots,
+    apart,
     compare,
     drawn_so,
     numbers,
+    out_of_reach,
     widened,
 )
 
@@ -99,3 +101,21 @@ def test_tokens_nearly_as_likely_are_no_lies() -> None:
     assert drawn_so([0.0, gap * 1.01], "bf16") == "differs"
     for wrong in ([], [math.nan], [-1.0], [math.inf]):
         assert drawn_so(wrong, "bf16") == "differs"
+
+
+def test_how_far_apart_rows_are_is_a_share_of_their_size() -> None:
+    table = rows(50)
+    assert apart((table * 1.5).ravel().tolist(), table.ravel().tolist(), WIDTH) == pytest.approx(
+        0.5
+    )
+    assert apart([], [], WIDTH) is None
+    assert apart([math.nan], [1.0], 1) is None
+    assert apart([1.0], [1.0, 2.0], 1) is None
+
+
+def test_the_token_that_was_farthest_out_of_reach_counts() -> None:
+    assert out_of_reach([0.0, 0.4, 0.1]) == 0.4
+    assert out_of_reach([]) is None
+    assert out_of_reach([0.1, -0.1]) is None
+    assert out_of_reach([math.inf]) is None
+    assert out_of_reach([math.nan, 0.0]) is None

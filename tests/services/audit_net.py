@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,13 @@ import numpy as np
 
 from diffuse_core.domain.decoding import DecodingParams, Drawn, SamplingParams
 from diffuse_core.services.answer_log import AnswerLog
-from diffuse_core.services.audit import Auditor, SpotPlan
+from diffuse_core.services.audit import Auditor
 from diffuse_core.services.audit_desk import AuditDesk
 from diffuse_core.services.generation import Generation
 from diffuse_core.services.quarantine import QuarantineBook
 from diffuse_core.services.route_choice import RouteChoice
 from diffuse_core.services.session_terms import Asked
+from diffuse_core.services.spot_plan import SpotPlan
 from tests.services.stage_net import StageNet, read_all
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.view import Audited
     from diffuse_core.model_ports import StageResult, StageStep
     from diffuse_core.services.run import ClientRun
     from tests.services.stage_net import StageHost
@@ -57,8 +60,14 @@ class AuditNet(StageNet):
         self.storage = Memory()
         self.book = QuarantineBook(self.storage, self.clock)
         self.answers = AuditDesk(self.desk)
-        self.told: tuple[str, ...] = ()
-        self.events: list[str] = []
+        self.told: list[Audited] = []
+        self.early: list[Audited] = []
+        """What was told before the answer was complete."""
+
+    @property
+    def accusing(self) -> list[Audited]:
+        """Those of what came after the answer that are of somebody's fault."""
+        return [found for found in self.told if found.accuses]
 
     async def populate(self, copies: int) -> None:
         for start, end in PARTS:
@@ -76,8 +85,12 @@ class AuditNet(StageNet):
         at_end: Callable[[ClientRun], Awaitable[None]] | None = None,
         speculate: bool = True,
         seed: int = 1,
+        until: int = 0,
     ) -> list[NodeId]:
-        """Take an answer, and audit it; the nodes of its Route."""
+        """Take an answer, and audit it; the nodes of its Route.
+
+        After `until` tokens, if that is not 0, it is audited on the way.
+        """
         rng = random.Random(seed)
         choice = RouteChoice(self, self.model, rng, None, quarantine=self.book)
         decoding = DecodingParams(count, sampling or SamplingParams())
@@ -90,14 +103,28 @@ class AuditNet(StageNet):
             await generation.open()
             if before is not None:
                 before(generation)
-            await read_all(generation, count)
-            self.told = await auditor.audit(generation)
-            self.events = generation.events
+            self.early = []
+            await read_all(generation, until or count)
+            if until:
+                self.early = await self._on_the_way(generation, auditor, count - until)
+            await auditor.pause()
+            run = generation.run
+            self.told = [found async for found in auditor.audit(run, auditor.due(run))]
             if at_end is not None:
                 await at_end(generation.run)
             return [hop.node for hop in generation.run.route]
         finally:
+            await auditor.pause()
             await generation.close()
+
+    async def _on_the_way(
+        self, generation: Generation, auditor: Auditor, left: int
+    ) -> list[Audited]:
+        """What an audit in the middle of an answer finds, which is then read to its end."""
+        told = auditor.look(generation.run)
+        await asyncio.wait([auditor._under_way])
+        await read_all(generation, left)
+        return told + auditor.look(generation.run)
 
     def by_part(self, part: tuple[int, int]) -> StageHost:
         return next(host for host in self.hosts if (host.part.start, host.part.end) == part)

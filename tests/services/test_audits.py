@@ -78,10 +78,17 @@ async def net(tiny: TinyModel) -> AsyncIterator[AuditNet]:
 async def test_honest_stages_agree(net: AuditNet, name: str) -> None:
     route = await net.answer(ids(PROMPT), COUNT, SAMPLINGS[name])
     assert len(net.told) == 3
-    for node, told in zip(route, net.told, strict=True):
-        assert node.hex()[:8] in told
-        assert " agrees with " in told
-    assert net.events == []
+    assert [found.node for found in net.told] == [node.hex() for node in route]
+    assert [found.slice for found in net.told] == [Slice(*part) for part in PARTS]
+    for found in net.told:
+        (other,) = found.auditors
+        assert (found.verdict, other.agrees, found.decided_by) == ("agrees", True, None)
+        assert net.by_id(bytes.fromhex(other.auditor)).part == found.slice
+        assert found.rows == PROMPT + COUNT - 1
+        assert other.difference is None or other.difference <= found.tolerance
+        assert other.nats is None or other.nats <= found.nats_tolerance
+    assert [found.auditors[0].nats is None for found in net.told] == [True, True, False]
+    assert net.accusing == []
     assert net.book.entries() == []
 
 
@@ -96,8 +103,12 @@ async def test_a_stage_that_gives_other_rows_than_it_should_is_quarantined(
 ) -> None:
     liar = await caught(net, index, lambda host: spoil(host, changed(LIES[lie])))
     assert net.book.barred() == {liar.id}
-    (told,) = net.events
-    assert f"stage {liar.id.hex()[:8]} (layers {liar.part}) is quarantined" in told
+    (told,) = net.accusing
+    assert (told.node, told.slice, told.verdict) == (liar.id.hex(), liar.part, "differs")
+    assert (told.quarantined, told.doubtful) == ((liar.id.hex(),), ())
+    assert [one.agrees for one in told.auditors] == [False, False]
+    assert all(one.difference > told.tolerance for one in told.auditors)
+    assert told.decided_by == told.auditors[1].auditor
     for seed in range(4):
         assert liar.id not in await net.answer(ids(PROMPT), COUNT, chance=0, seed=seed)
 
@@ -105,8 +116,10 @@ async def test_a_stage_that_gives_other_rows_than_it_should_is_quarantined(
 async def test_a_last_stage_that_draws_what_it_likes_is_quarantined(net: AuditNet) -> None:
     liar = await caught(net, 2, lambda host: spoil(host, another_token))
     assert net.book.barred() == {liar.id}
+    (told,) = net.accusing
+    assert all(one.nats > told.nats_tolerance for one in told.auditors)
     assert liar.id not in await net.answer(ids(PROMPT), COUNT)
-    assert net.events == []
+    assert net.accusing == []
 
 
 async def test_one_wrong_token_in_an_answer_is_enough(net: AuditNet) -> None:
@@ -146,7 +159,10 @@ async def test_a_replica_that_audits_falsely_is_found_by_the_third(
         liar.links.handle(TellSpots, liar.stage._audits._on_tell)
     (liar,) = liars
     assert net.book.barred() == {liar.id}
-    assert any(f"; quarantined {liar.id.hex()[:8]}" in told for told in net.events)
+    (told,) = net.accusing
+    assert (told.verdict, told.quarantined) == ("agrees", (liar.id.hex(),))
+    assert [one.agrees for one in told.auditors] == [False, True]
+    assert told.decided_by == told.auditors[1].auditor
 
 
 async def test_without_a_third_both_are_only_doubtful(tiny: TinyModel) -> None:
@@ -156,7 +172,10 @@ async def test_without_a_third_both_are_only_doubtful(tiny: TinyModel) -> None:
         liar = await caught(net, 1, lambda host: spoil(host, changed(scaled)))
         assert net.book.barred() == set()
         assert net.book.doubtful() == {liar.id}
-        assert "no third to decide" in net.events[0]
+        (told,) = net.accusing
+        assert (told.verdict, told.decided_by) == ("differs", None)
+        assert (told.quarantined, told.doubtful) == ((), (liar.id.hex(),))
+        assert told.reason == "there is no third to decide"
         liar.executor.spoil = None
         assert liar.id not in await net.answer(ids(PROMPT), COUNT, chance=0)
 
@@ -167,8 +186,9 @@ async def test_without_a_replica_nobody_is_accused(tiny: TinyModel) -> None:
         await net.populate(1)
         await net.answer(ids(PROMPT), COUNT)
         assert len(net.told) == 3
-        assert all("no other host of its layers" in told for told in net.told)
-        assert net.events == []
+        assert all(found.verdict == "unaudited" for found in net.told)
+        assert all("no other host of its layers" in found.reason for found in net.told)
+        assert net.accusing == []
 
 
 @pytest.mark.slow
@@ -187,7 +207,9 @@ async def test_a_stage_after_that_tells_what_it_did_not_take_makes_two_doubtful(
     middle, last = falsify
     assert net.book.barred() == set()
     assert {middle.id, last.id} <= net.book.doubtful()
-    assert any("lies of what it gave" in told for told in net.events)
+    told = next(found for found in net.accusing if found.node == middle.id.hex())
+    assert set(told.doubtful) == {middle.id.hex(), last.id.hex()}
+    assert "does of what it gave" in told.reason
 
 
 async def test_a_stage_before_that_gives_replicas_other_rows_frames_nobody(net: AuditNet) -> None:

@@ -1,0 +1,66 @@
+"""What came of an audit, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diffuse_core.domain.narration import audit_text
+from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.view import Audited, Comparison
+
+STAGE, BEFORE, ONE, TWO = (letter * 64 for letter in "abcd")
+NAME = "stage aaaaaaaa (layers 3:6)"
+
+
+def audited(**more: Any) -> Audited:
+    given = {"verdict": "differs", "tolerance": 0.08, "nats_tolerance": 0.75}
+    return Audited(node=STAGE, slice=Slice(3, 6), **(given | more))
+
+
+def against(
+    auditor: str, difference: float | None = None, nats: float | None = None
+) -> Comparison:
+    return Comparison(auditor=auditor, agrees=False, difference=difference, nats=nats)
+
+
+SAME = Comparison(auditor=ONE, agrees=True, difference=0.01)
+TOLD = [
+    (audited(verdict="unaudited", reason="nobody could"), "was not audited: nobody could"),
+    (audited(verdict="agrees", auditors=(SAME,)), "agrees with cccccccc"),
+    (
+        audited(
+            verdict="agrees",
+            auditors=(against(ONE, 0.5), against(TWO, 0.0)),
+            decided_by=TWO,
+            reason="cccccccc agrees with neither",
+            quarantined=(ONE,),
+        ),
+        "agrees with dddddddd; cccccccc agrees with neither; quarantined cccccccc",
+    ),
+    (
+        audited(auditors=(against(ONE, 0.5), against(TWO)), decided_by=TWO, quarantined=(STAGE,)),
+        "did not agree with two others, cccccccc and dddddddd (rows 0.5 apart, 0.08 passes); "
+        "quarantined aaaaaaaa",
+    ),
+    (
+        audited(auditors=(against(ONE, 0.01, 2.0),), reason="no third", doubtful=(STAGE,)),
+        "did not agree with cccccccc (a token 2 nats out of reach, 0.75 passes); no third; "
+        "doubtful from now on, and avoided while others do: aaaaaaaa",
+    ),
+    (
+        audited(auditors=(against(ONE),), reason="or b", doubtful=(BEFORE, STAGE)),
+        "did not agree with cccccccc; or b; "
+        "doubtful from now on, and avoided while others do: aaaaaaaa and bbbbbbbb",
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "told"), TOLD)
+def test_each_outcome_names_who_and_why(found: Audited, told: str) -> None:
+    assert audit_text(found) == f"{NAME} {told}"
+
+
+def test_who_is_at_fault_or_may_be_is_accused() -> None:
+    assert [found.accuses for found, _ in TOLD] == [False, False, True, True, True, True]
