@@ -150,10 +150,6 @@ class Executor(Protocol):
         """
         ...
 
-    def crop(self, session: SessionId, length: int) -> None:
-        """Forget the Session's positions from `length` on."""
-        ...
-
     def close(self, session: SessionId) -> None:
         """Free the Session's cache; unknown ids are ignored."""
         ...

@@ -10,7 +10,7 @@ from diffuse_core.domain.decoding import Drawn
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageResult
-from diffuse_core.services.scheduler import rows_of
+from diffuse_core.services.lane import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,9 +108,6 @@ class ScriptedExecutor:
     def close(self, session: bytes) -> None:
         with self._call("close", session):
             self.seen.pop(session, None)
-
-    def crop(self, session: bytes, length: int) -> None:
-        raise NotImplementedError
 
     def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
         sessions = [step.session for step in steps]

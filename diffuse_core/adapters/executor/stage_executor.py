@@ -133,15 +133,6 @@ class StageExecutor:
         job.session.running = work
         return work
 
-    @torch.inference_mode()
-    def crop(self, session: SessionId, length: int) -> None:
-        """Forget the Session's positions from `length` on.
-
-        Raises:
-            Refused: it has fewer, they cannot be brought back, or a long pass is on its way.
-        """
-        self._idle(session).cache.crop(length)
-
     def close(self, session: SessionId) -> None:
         """Free the Session's cache, also in the middle of a long pass; unknown ids are ignored."""
         found = self._sessions.pop(session, None)

@@ -69,10 +69,9 @@ class Chain:
             drawn.append(last_token(self.step(drawn[-1:])))
         return drawn
 
-    def crop(self, length: int) -> None:
-        for executor in self.executors:
-            executor.crop(self.session, length)
-        self.position = length
+    def back_to(self, position: int) -> None:
+        """The next step starts there, and takes back what came after."""
+        self.position = position
 
     def close(self) -> None:
         for executor in self.executors:

@@ -124,12 +124,12 @@ def test_cropped_rows_are_run_again_with_the_same_result(
     wanted = reference(model, prompt, 8)
     generation = chain(executors)
     assert generation.generate(prompt, 8) == wanted
-    generation.crop(len(prompt) + 2)
+    generation.back_to(len(prompt) + 2)
     assert [
         last_token(generation.step([wanted[2]])),
         last_token(generation.step([wanted[3]])),
     ] == wanted[3:5]
-    generation.crop(0)
+    generation.back_to(0)
     assert generation.generate(prompt, 8) == wanted
 
 

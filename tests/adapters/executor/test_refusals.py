@@ -183,22 +183,25 @@ def test_closing_frees_the_cache_and_forgives_unknown_ids(first: StageExecutor) 
 @pytest.mark.parametrize("length", [-1, 3])
 def test_a_crop_beyond_what_is_held_is_refused(first: StageExecutor, length: int) -> None:
     with pytest.raises(Refused, match="has 2 rows"):
-        first.crop(SESSION, length)
+        first._sessions[SESSION].cache.crop(length)
 
 
-def test_rows_that_a_window_let_go_cannot_be_cropped_to(
+def test_steps_take_back_only_rows_that_a_window_did_not_let_go(
     make_model: Callable, load: Callable, chain: type
 ) -> None:
     executors = load(make_model("mistral", sliding_window=8)[0], (0, 3, 6))
     generation = chain(executors)
     generation.step(range(7))
-    generation.crop(5)
+    generation.back_to(5)
     generation.step(range(90))
-    generation.crop(40)
+    generation.back_to(40)
+    generation.step([1, 2])
+    generation.back_to(10)
     with pytest.raises(Refused, match="open a new session"):
-        generation.crop(10)
+        generation.step([1, 2])
+    generation.back_to(42)
     assert last_token(generation.step([1, 2])) is not None
-    generation.crop(0)
+    generation.back_to(0)
     assert last_token(generation.step([1, 2])) is not None
 
 
