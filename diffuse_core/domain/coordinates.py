@@ -44,7 +44,8 @@ SETTLED = 10
 TINY_S = 1e-6
 MOVE_LEAST_US = 5_000
 MOVE_SHARE = 0.25
-"""Of the distance from the origin: who is far away may be told of less exactly."""
+"""Of the distance from the origin: who is far away may be told of less exactly, and even less so
+who is not sure where it is."""
 USUAL = 4.0
 """A sample that is farther off than so many medians of the last ones moves us no more than that,
 and whoever it is of is taken for unsure of its place."""
@@ -81,7 +82,8 @@ def moved(told: Coordinate | None, now: Coordinate | None) -> bool:
     if told is None or now is None:
         return told is not now
     way = math.dist(told.axes, now.axes) + abs(told.height - now.height)
-    return way > max(MOVE_LEAST_US, MOVE_SHARE * (math.hypot(*now.axes) + now.height))
+    share = max(MOVE_SHARE, now.error / ERROR_SCALE)
+    return way > max(MOVE_LEAST_US, share * (math.hypot(*now.axes) + now.height))
 
 
 class Position:
@@ -96,6 +98,7 @@ class Position:
         self._own_way = [byte - 127.5 for byte in mixed]
         self._told: Coordinate | None = None
         self._recent: dict[NodeId, tuple[float, ...]] = {}
+        self._heard: dict[NodeId, Coordinate] = {}
         self._samples = 0
         self._axes = [0.0] * DIMENSIONS
         self._height = HEIGHT_LEAST_S
@@ -126,14 +129,21 @@ class Position:
     def forget(self, node: NodeId) -> None:
         """Drop the samples of a node."""
         self._recent.pop(node, None)
+        self._heard.pop(node, None)
+
+    def heard(self, node: NodeId, place: Coordinate) -> None:
+        """`node` says where it is, with the answer that a round trip is measured by."""
+        self._heard[node] = place
 
     def measured(self, node: NodeId, rtt_s: float, other: Coordinate | None) -> None:
-        """A round trip to `node`, which says that it is at `other`; None for it does not know.
+        """A round trip to `node`, whose record says that it is at `other`; None: it does not know.
 
-        The first of a network know no place; they take each other for being at the origin.
+        What was `heard` from it is later than any record. The first of a network know no place;
+        they take each other for being at the origin.
         """
         if not 0.0 < rtt_s <= MAX_RTT_S:
             return
+        other = self._heard.get(node, other)
         recent = (*self._recent.get(node, ())[1 - MEDIAN_OF :], rtt_s)
         self._recent[node] = recent
         self._samples += 1

@@ -163,10 +163,10 @@ class Gossip:
         match message:
             case Ping():
                 self._hear(sender, message.rumours, now)
-                rumours = self._announcer.piggyback(sender)
-                self._send(sender, Ack(message.nonce, rumours, self._clock.wall_ms(now)))
+                told = self._announcer.piggyback(sender), self._clock.wall_ms(now)
+                self._send(sender, Ack(message.nonce, *told, self._roster.position.coordinate))
             case Ack():
-                self._detector.ack(sender, message.nonce, now)
+                self._roster.answered(sender, message, now)
                 self._hear(sender, message.rumours, now)
             case PingRequest():
                 self._on_ping_request(sender, message, now)
@@ -220,7 +220,8 @@ class Gossip:
             self._reply(node, *asks(wanted))
         if self._announcer and now >= self._spread_at:
             self._spread_at = now + GOSSIP_INTERVAL_S
-            self._outbox.extend(self._announcer.spread())
+            for node, news in self._announcer.spread():
+                self._send(node, news)
         if now >= self._sync_at:
             self._sync(now)
         if now >= self._expire_at:
@@ -249,8 +250,7 @@ class Gossip:
 
     def drain_events(self) -> list[tuple[EventLevel, str]]:
         """Take what happened, in words."""
-        events = list(self._events)
-        self._events.clear()
+        events, self._events = list(self._events), deque(maxlen=MAX_EVENTS)
         return events
 
     def _at(self, now: float) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from diffuse_core.domain.audit_messages import AuditMessage, Coordinates
 from diffuse_core.domain.buckets import BUCKETS, SUMMARY_BYTES
+from diffuse_core.domain.coordinates import Coordinate
 from diffuse_core.domain.decoding import (
     MAX_TOKENS,
     DecodingParams,
@@ -97,12 +98,16 @@ class Ping(Message, frozen=True, tag="ping"):
     clock: ClockMs = 0
 
 
-class Ack(Message, frozen=True, tag="ack"):
-    """Answer to a Ping, or to a PingRequest on behalf of its target."""
+class Ack(Message, frozen=True, tag="ack", omit_defaults=True):
+    """Answer to a Ping, or to a PingRequest on behalf of its target.
+
+    `place` is where the sender is: who measures a round trip learns at once what it is one to.
+    """
 
     nonce: Nonce
     rumours: Rumours = ()
     clock: ClockMs = 0
+    place: Coordinate | None = None
 
 
 class PingRequest(Message, frozen=True, tag="pingreq"):

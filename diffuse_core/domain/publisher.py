@@ -3,8 +3,9 @@
 Sequences rise within a run, and over runs as long as the clock does. Others take only so many
 updates of one node per time, so we send fewer and keep the latest draft meanwhile. A change of
 load alone is not urgent: the larger the network, the longer it waits, so that all load reports
-together stay as many, however many nodes there are. Where we are goes with every record, and has
-one of its own only now and then, when it is another place.
+together stay as many, however many nodes there are. Where we are goes with every record. It has
+one of its own only when it is another place, less and less often: while a node finds its place it
+moves much and often, and whoever pings it hears of that at once.
 """
 
 from __future__ import annotations
@@ -45,8 +46,11 @@ LOADS_PER_S = 10.0
 """Load reports of all nodes together that a network has to carry."""
 LOAD_CHANGE = 0.2
 MOVE_INTERVAL_S = 10.0
-MOVES_PER_S = 3.0
-"""Records of all nodes together that tell of nothing but a new place on the network."""
+"""The pause before a record that tells of nothing but a place; each doubles the next one."""
+MOVE_DOUBLED_MOST = 16
+MOVES_PER_S = 0.5
+"""Such records of all nodes together, at most. One costs every node some 1.5 kB, as much as it
+sends in four seconds when it is idle."""
 
 
 _Urgency = Literal["none", "later", "soon", "now"]
@@ -65,6 +69,9 @@ class Publisher:
         self._identity = identity
         self._position = position
         self._published_at = -math.inf
+        self._move_doubled = 1
+        # Ids are as good as random: nodes that started together do not all tell at once.
+        self._turn = identity.node[0] / 256
         self._next = first_sequence(boot_ms)
         self._standing: Record | None = None
         self._draft: Record | None = None
@@ -146,7 +153,8 @@ class Publisher:
             when = self._load_at + max(pause, members / LOADS_PER_S)
             when = max(when, self._publishes.ready_at(KEPT_FOR_NEWS, now))
         elif moved(self._standing.coordinate, self._coordinate()):
-            when = self._published_at + max(MOVE_INTERVAL_S, members / MOVES_PER_S)
+            pause = max(MOVE_INTERVAL_S, self._turn * members / MOVES_PER_S)
+            when = self._published_at + pause * self._move_doubled
         if self._again:
             when = min(when, max(self._reassert_at, self._reasserts.ready_at(1.0, now)))
         return when if when == math.inf else max(when, self._publishes.ready_at(1.0, now))
@@ -164,6 +172,8 @@ class Publisher:
             self._again = False
             self._reasserts.spend(1.0, now)
             self._reassert_at = now + REASSERT_INTERVAL_S
+        elif self._urgency == "none":
+            self._move_doubled = min(MOVE_DOUBLED_MOST, 2 * self._move_doubled)
         self._publishes.spend(1.0, now)
         self._published_at = now
         self._next += 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import random
 
     from diffuse_core.domain.identity import NodeId
-    from diffuse_core.domain.messages import Pull, Rumour
+    from diffuse_core.domain.messages import Ack, Pull, Rumour
     from diffuse_core.domain.records import Record, SignedRecord
     from diffuse_core.domain.verdicts import Verdicts
     from diffuse_core.domain.view import Liveness
@@ -47,6 +47,12 @@ class Roster:
         self.directory = Directory(rng, max_nodes=max_nodes, verdicts=verdicts)
         self.position = Position(own)
         self.detector = FailureDetector(own, rng, self._measured)
+
+    def answered(self, node: NodeId, ack: Ack, now: float) -> None:
+        """`node` answers a Ping, and says where it is now; its record may be of long ago."""
+        if ack.place is not None and self.is_member(node):
+            self.position.heard(node, ack.place)
+        self.detector.ack(node, ack.nonce, now)
 
     def _measured(self, node: NodeId, rtt_s: float) -> None:
         """A direct ping of `node` took so long: that tells where we are, too."""

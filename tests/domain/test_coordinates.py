@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from diffuse_core.domain.coordinates import (
     DIMENSIONS,
+    ERROR_SCALE,
     MAX_ERROR,
     MAX_RTT_S,
     MAX_US,
@@ -141,6 +142,18 @@ def test_one_outlier_of_a_node_is_not_heard() -> None:
     assert not moved(calm.coordinate, shaken.coordinate)
 
 
+def test_what_a_node_says_itself_is_later_than_its_record() -> None:
+    by_record, by_word = _settled(), _settled()
+    by_word.heard(ordered(77), _at(-30_000))
+    by_record.measured(ordered(77), 0.02, _at(-30_000))
+    by_word.measured(ordered(77), 0.02, _at(30_000))
+    assert by_word.coordinate == by_record.coordinate
+    by_word.forget(ordered(77))
+    by_record.measured(ordered(78), 0.02, _at(30_000))
+    by_word.measured(ordered(77), 0.02, _at(30_000))
+    assert by_word.coordinate == by_record.coordinate
+
+
 def test_samples_of_who_is_forgotten_are_gone() -> None:
     """Else the median would still be made of them."""
     kept, gone = _settled(), _settled()
@@ -188,6 +201,8 @@ def test_only_another_place_is_worth_telling() -> None:
     assert moved(HERE, _at(0, height=6000))
     assert not moved(_at(100_000), _at(80_000)), "who is far away moves in longer steps"
     assert moved(_at(100_000), _at(60_000))
+    unsure = Coordinate(_at(60_000).axes, 100, ERROR_SCALE)
+    assert not moved(_at(100_000), unsure), "it may as well be there still"
 
 
 def test_what_is_unknown_is_not_estimated() -> None:

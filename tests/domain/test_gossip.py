@@ -24,6 +24,7 @@ from gossip_samples import (
 )
 
 from diffuse_core.domain.announcing import MAX_PIGGYBACK
+from diffuse_core.domain.coordinates import SETTLED
 from diffuse_core.domain.directory import TOMBSTONE_S
 from diffuse_core.domain.gossip import Gossip
 from diffuse_core.domain.identity import short_text
@@ -263,6 +264,15 @@ def test_pings_are_answered_also_those_of_strangers() -> None:
         (STRANGER, Ack(7)),
         (node(1), Ack(8)),
     ]
+
+
+def test_answers_to_pings_tell_where_we_are_as_soon_as_we_know() -> None:
+    gossip = make_gossip()
+    for _ in range(SETTLED):
+        gossip._roster.position.measured(node(1), 0.02, None)
+    gossip.receive(STRANGER, Ping(7), 1.0)
+    ((_, ack),) = sent(gossip, Ack)
+    assert ack.place == gossip._roster.position.coordinate is not None
 
 
 def test_members_may_have_others_pinged_strangers_may_not() -> None:

@@ -17,6 +17,7 @@ from diffuse_core.domain import announcing, exchange, newsqueue, rechecks, wants
 from diffuse_core.domain import gossip as module
 from diffuse_core.domain.buckets import SUMMARY_BYTES
 from diffuse_core.domain.clocks import MAX_CLOCKS
+from diffuse_core.domain.coordinates import MAX_US, Coordinate
 from diffuse_core.domain.gossip import Gossip
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.messages import (
@@ -50,6 +51,7 @@ SIGNED = [
 ]
 VERDICTS = Verdicts()
 NODES = [node(number) for number in range(21)] + [NodeId(bytes(32))]
+PLACE = Coordinate((MAX_US, -MAX_US, 0, 1, 2, 3, 4, 5), MAX_US, 0)
 CLOCKS = [0, 1, BOOT_MS, BOOT_MS + 10**9, MAX_CLOCK_MS]
 
 
@@ -72,7 +74,7 @@ def _message(rng: random.Random) -> GossipMessage:
     clock, nonce = rng.choice(CLOCKS), rng.getrandbits(32)
     makers: list[Callable[[], GossipMessage]] = [
         lambda: Ping(nonce, _rumours(rng), clock),
-        lambda: Ack(nonce, _rumours(rng), clock),
+        lambda: Ack(nonce, _rumours(rng), clock, rng.choice((None, PLACE))),
         lambda: PingRequest(nonce, rng.choice(NODES)),
         lambda: Pull(_rumours(rng), rng.random() < 0.5, clock, rng.randbytes(rng.randrange(9))),
         lambda: Push(_records(rng), _rumours(rng), rng.random() < 0.5),
@@ -159,6 +161,7 @@ class Fire(RuleBasedStateMachine):
         assert len(gossip._roster.directory) <= MAX_NODES
         assert len(gossip._announcer._records) <= 6
         assert len(gossip._announcer._beliefs) <= 6
+        assert len(gossip._roster.position._heard) <= MAX_NODES
         assert len(gossip._announcer._full) <= announcing.MAX_FULL + 1
         assert len(gossip._wants) <= 6
         assert len(gossip._rechecks._hopes) <= 4
@@ -166,7 +169,7 @@ class Fire(RuleBasedStateMachine):
         assert len(gossip._exchange._pulls) <= 3
         assert len(gossip._clock._told) <= MAX_CLOCKS
         assert len(gossip._events) <= module.MAX_EVENTS
-        assert len(gossip._outbox) <= 40 + announcing.FIRST_MOST
+        assert len(gossip._outbox) <= 40
         assert gossip.next_deadline() > -1.0
 
     @invariant()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from domain_samples import node, ordered, signed
 
-from diffuse_core.domain.coordinates import SETTLED
+from diffuse_core.domain.coordinates import SETTLED, Coordinate
 from diffuse_core.domain.liveness import FailureDetector
-from diffuse_core.domain.messages import Ping
+from diffuse_core.domain.messages import Ack, Ping
 from diffuse_core.domain.probes import Probes
 from diffuse_core.domain.roster import Roster
 
@@ -72,3 +72,21 @@ def test_members_tell_how_far_they_are_once_both_know_their_place() -> None:
     roster._measured(node(3), 0.05)
     roster.admit(signed(2, 3, left=True), node(2), 3.0)
     assert roster.members(4.0) == ()
+
+
+def test_the_place_that_comes_with_an_answer_counts_only_of_who_is_known() -> None:
+    heard, silent = (Roster(node(1), random.Random(1), max_nodes=10) for _ in range(2))
+    for roster in (heard, silent):
+        roster.admit(signed(2), node(2), 0.0)
+        for _ in range(SETTLED):
+            roster._measured(node(2), 0.05)
+    place = Coordinate((50_000,) * 8, 1000, 10)
+    for number in (2, 3):
+        heard.answered(node(number), Ack(1, place=place), 1.0)
+        silent.answered(node(number), Ack(1), 1.0)
+    assert heard.position._heard == {node(2): place}
+    for roster in (heard, silent):
+        roster._measured(node(2), 0.05)
+    assert heard.position.coordinate != silent.position.coordinate
+    heard.admit(signed(2, 3, left=True), node(2), 3.0)
+    assert not heard.position._heard

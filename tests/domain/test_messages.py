@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from domain_samples import signed
 
+from diffuse_core.domain.coordinates import MAX_US, Coordinate
 from diffuse_core.domain.messages import (
     MAX_PUSH,
     Ack,
@@ -30,6 +31,7 @@ def _round(message: object) -> object:
     [
         Ping(1, (RUMOUR,)),
         Ack(2**32 - 1),
+        Ack(1, (RUMOUR,), 7, Coordinate((1, -2, 3, 4, 5, 6, 7, 8), 9, 10)),
         PingRequest(3, NODE),
         Pull((RUMOUR,), reply=True),
         Push((signed(1),), (RUMOUR,), last=False),
@@ -45,6 +47,7 @@ def test_gossip_survives_the_wire(message: object) -> None:
         Ping(-1),
         Ping(2**32),
         Ping(1, (RUMOUR,) * (MAX_PUSH + 1)),
+        Ack(1, place=Coordinate((MAX_US + 1, 0, 0, 0, 0, 0, 0, 0), 0, 0)),
         PingRequest(1, b"short"),
         Pull((Rumour(NODE, 2**63, "alive"),)),
         Pull((Rumour(NODE, 1, "undead"),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ from diffuse_core.domain.publisher import (
     KEPT_FOR_NEWS,
     LOAD_INTERVAL_S,
     LOADS_PER_S,
+    MOVE_DOUBLED_MOST,
     MOVE_INTERVAL_S,
     MOVES_PER_S,
     SESSIONS_INTERVAL_S,
@@ -190,7 +192,7 @@ def test_where_we_are_goes_out_by_itself_only_now_and_then() -> None:
     assert publisher.due_at(5, 1.0) == math.inf
     _pull(position, SETTLED)
     assert publisher.due_at(5, 1.0) == MOVE_INTERVAL_S
-    assert publisher.due_at(3000, 1.0) == 3000 / MOVES_PER_S
+    assert MOVE_INTERVAL_S < publisher.due_at(3000, 1.0) < 3000 / MOVES_PER_S
     said = _turn(publisher, MOVE_INTERVAL_S)
     assert said is not None
     assert said.coordinate == position.coordinate
@@ -198,7 +200,37 @@ def test_where_we_are_goes_out_by_itself_only_now_and_then() -> None:
     assert said.coordinate != position.coordinate
     assert publisher.due_at(5, 100.0) == math.inf, "that is about the same place"
     _pull(position, 60, rtt_s=0.2)
-    assert publisher.due_at(5, 12.0) == 2 * MOVE_INTERVAL_S
+    assert publisher.due_at(5, 12.0) == 3 * MOVE_INTERVAL_S
+
+
+def test_a_place_that_moves_on_and_on_is_told_less_and_less_often() -> None:
+    publisher, position = _moving()
+    at = [0.0]
+    for turn in range(8):
+        _pull(position, 40, rtt_s=(0.02, 0.5)[turn % 2])
+        due = publisher.due_at(5, at[-1])
+        assert _turn(publisher, due) is not None
+        at.append(due)
+    pauses = [after - before for before, after in itertools.pairwise(at)]
+    assert pauses[:4] == [10.0, 20.0, 40.0, 80.0]
+    assert set(pauses[4:]) == {MOVE_DOUBLED_MOST * MOVE_INTERVAL_S}
+
+
+def test_nodes_that_started_together_do_not_all_tell_their_places_at_once() -> None:
+    """And all together not many a second, on average."""
+    turns = []
+    for number in range(200):
+        position = Position(node(number))
+        publisher = Publisher(identity(number), 1000, position)
+        publisher.wish(record(number))
+        publisher.publish(0.0)
+        _pull(position, SETTLED)
+        turns.append(publisher.due_at(200, 1.0))
+    assert min(turns) == MOVE_INTERVAL_S
+    assert 0.9 * 200 / MOVES_PER_S < max(turns) <= 200 / MOVES_PER_S
+    starts = range(10, int(200 / MOVES_PER_S), 20)
+    many = [sum(start <= one < start + 20 for one in turns) for start in starts]
+    assert max(many) < 2.5 * 20 * MOVES_PER_S
 
 
 def test_where_we_are_goes_with_every_other_record() -> None:

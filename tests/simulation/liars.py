@@ -10,6 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from latencies import lie
 from model_records import host_record
 from simulated_node import Letter, encoder
 
@@ -145,4 +146,4 @@ class Villain:
 
     def acks(self, *_: SimulatedNode) -> Ack | Ping:
         """Answers that nobody asked for."""
-        return Ack(self._rng.getrandbits(32))
+        return Ack(self._rng.getrandbits(32), place=lie(self._rng))
