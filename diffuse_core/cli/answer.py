@@ -159,6 +159,7 @@ class Answer:
         said: dict[str, Any] = {
             "text": self.text,
             "token_ids": tuple(self.tokens),
+            "model": self.request.model,
             "seed": self.request.sampling.seed,
         }
         if self.request.logprobs is not None:

@@ -119,7 +119,7 @@ def test_audits_are_fields_for_scripts(say: Say) -> None:
     code, out, err = say([*BEGUN, finished(2), AGREES, LIES], "--json")
     assert (code, err) == (0, WAITS)
     told = json.loads(out)
-    assert told["finish_reason"] == "stop"
+    assert (told["model"], told["finish_reason"]) == ("m", "stop")
     first, second = told["audits"]
     assert first == {
         "node": "ab" * 32,
