@@ -51,6 +51,25 @@ class Link:
             await self._channel.send(frame)
         self._traffic.bytes_out += len(frame)
 
+    def idle(self, size: int) -> bool:
+        """Whether a message and its body, of so many bytes at most, can be sent without waiting.
+
+        Never on a channel that cannot tell.
+        """
+        idle = getattr(self._channel, "idle", None)
+        return idle is not None and not self.closed and not self._order.locked() and idle(size)
+
+    def send_now(
+        self, message: AnyMessage, body: bytes | memoryview = b"", *, soon: bool = False
+    ) -> None:
+        """Send one message while `idle`; `soon`: with others, at the end of this turn of the loop.
+
+        What is sent soon costs less, and whoever it is for is woken once for all of it.
+        """
+        frame = encode(message, body)
+        self._channel.send_now(frame, soon=soon)  # type: ignore[attr-defined]
+        self._traffic.bytes_out += len(frame)
+
     async def receive(self) -> tuple[AnyMessage | None, memoryview]:
         """The next message and its body; None for a kind this version does not know."""
         frame = await self._channel.receive()

@@ -75,6 +75,18 @@ class DiscreetLink:
             message = self._guesses.conceal(message)
         await self.link.send(message, body)
 
+    def idle(self, size: int) -> bool:
+        """As Link.idle."""
+        return self.link.idle(size)
+
+    def send_now(
+        self, message: AnyMessage, body: bytes | memoryview = b"", *, soon: bool = False
+    ) -> None:
+        """As Link.send_now."""
+        if isinstance(message, ForwardHidden):
+            message = self._guesses.conceal(message)
+        self.link.send_now(message, body, soon=soon)
+
     async def close(self) -> None:
         """End it."""
         await self.link.close()

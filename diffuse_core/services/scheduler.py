@@ -4,90 +4,43 @@ It takes what is there and waits for nobody. Steps of few rows (a token each, as
 through the Slice in one pass, one step a Session. A step of many rows (a piece of a prompt) is
 worked on bit by bit, one bit between two short passes, no longer than those take: so whoever is
 being answered waits at most about twice as long for a token while somebody's prompt arrives.
+
+While nothing runs, a brief pass is run in the event loop, and what it gave is handed on in the
+very same call: right after a pass the caches hold weights, so that each further step of the code
+on the way of a token costs several times its usual time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-import statistics
+import math
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from diffuse_core.errors import Refused
-from diffuse_core.services.rhythm import Rhythm
+from diffuse_core.services.lane import Lane, Taker, is_short, rows_of, work_of
+from diffuse_core.services.pass_costs import PassCosts
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.model_ports import Executor, LongPass, SessionId, StageResult, StageStep
+    from diffuse_core.model_ports import Executor, StageResult, StageStep
     from diffuse_core.ports import Clock
     from diffuse_core.services.compute import ComputeThread
     from diffuse_core.services.meter import Meter
 
 log = logging.getLogger(__name__)
 
-SHORT_ROWS = 8
-"""A step of at most so many rows runs together with others; never a matter of load."""
-SHORT_ALONE = 32
-"""The same of one whose rows are to be as if each ran alone: a token and guesses behind it."""
 MAX_BATCH = 64
+SHARED = 4
+"""So many steps cost hardly more in one pass than one does; more may have several."""
 MAX_STEPS = 8192
 """Steps of one Session that may wait: a prompt of a million tokens, cut as it should be."""
-AHEAD = 2
-"""Outcomes that may wait for a slow next Stage before the Session's rows stop running."""
-LONG_SHARE = 0.75
-"""How long a bit of a long pass takes, in short passes: less than 1, for it ends with a layer."""
-QUIET_BIT_S = 0.05
-"""The same when nobody is being answered: what a newcomer may have to wait."""
-QUIET_S = 2.0
-REMEMBERED = 5
-BRIEF_S = 0.02
-"""A short pass that takes no longer is run in the event loop: what else it has to do can wait so
-long, and the hand-over to a thread and back costs each token a quarter of a millisecond."""
-ALIKE = 2048
-"""So many positions before a row make it cost twice as much, at the worst: of a large context a
-pass takes many times what it took a moment before of small ones."""
 TURNS = 3
 """Of the event loop between two passes that it ran itself, for what came in during the first to
 get to where it waits for the next: from the socket to a reader, and on to its Lane."""
-
-
-def rows_of(step: StageStep) -> int:
-    """How many positions a step computes."""
-    if step.tokens is not None:
-        return len(step.tokens)
-    return step.hidden.shape[0] if step.hidden is not None else 0
-
-
-def work_of(step: StageStep) -> int:
-    """What its pass costs at most, in rows at the beginning of a text."""
-    return rows_of(step) * (1 + step.position // ALIKE)
-
-
-class Lane:
-    """One Session's steps, in order, and what came of those that had their pass."""
-
-    def __init__(self, session: SessionId) -> None:
-        self.session = session
-        self.steps: deque[StageStep] = deque()
-        self.outcomes: asyncio.Queue[tuple[StageStep, StageResult | Refused]] = asyncio.Queue()
-        self.in_turn = False
-        """It waits for its turn, or has it: until then it gets no other."""
-        self.over = False
-        """No step of it runs any more: it was closed, or one failed."""
-        self.closed = False
-        self.since = 0.0
-        """When it was last lined up."""
-        self.long: LongPass | None = None
-        """Belongs to the executor thread."""
-
-    @property
-    def ready(self) -> bool:
-        """A step may be given its turn."""
-        if self.over or self.in_turn or not self.steps:
-            return False
-        return self.outcomes.qsize() < AHEAD
 
 
 class Scheduler:
@@ -104,11 +57,12 @@ class Scheduler:
         self._long: deque[Lane] = deque()
         self._begun: Lane | None = None
         self._begun_s = 0.0
+        self._lanes: set[Lane] = set()
         self._wanted = asyncio.Event()
-        self._short_s: deque[float] = deque(maxlen=REMEMBERED)
-        self._short_work: deque[int] = deque(maxlen=REMEMBERED)
-        self._short_at = 0.0
-        self._rhythm = Rhythm()
+        self._rests = False
+        """Nothing runs or waits to be run by `_work`."""
+        self._called = False
+        self._costs = PassCosts()
         self._tasks = TaskOwner("scheduler")
         self._tasks.spawn(self._work(), "passes")
 
@@ -121,6 +75,7 @@ class Scheduler:
         if lane.closed:
             # It was freed already, and nobody would do so again.
             raise Refused("the session was closed before it was opened", "lost")
+        self._lanes.add(lane)
         await self._compute.run(lambda: self._executor.open(lane.session, part, budget))
 
     def submit(self, lane: Lane, step: StageStep) -> None:
@@ -136,14 +91,24 @@ class Scheduler:
         lane.steps.append(step)
         self._line_up(lane)
 
-    async def outcome(self, lane: Lane) -> tuple[StageStep, StageResult]:
+    async def outcome(
+        self, lane: Lane, taker: Taker | None = None
+    ) -> tuple[StageStep, StageResult | None]:
         """The next step that had its pass, and what came of it.
+
+        As long as this waits, `taker` gets every outcome instead; None is what it took and left
+        something to do about.
 
         Raises:
             Refused: by the executor, or because it failed ("lost"); nothing comes after that.
         """
-        step, outcome = await lane.outcomes.get()
-        if isinstance(outcome, Refused):
+        if lane.outcomes.empty():
+            lane.taker = taker
+        try:
+            step, outcome = await lane.outcomes.get()
+        finally:
+            lane.taker = None
+        if isinstance(outcome, Exception):
             raise outcome
         self._line_up(lane)
         return step, outcome
@@ -173,6 +138,7 @@ class Scheduler:
         """Drop what waits, and free the Session in the executor after what it runs now."""
         if not lane.closed:
             lane.closed = True
+            self._lanes.discard(lane)
             self._end(lane)
             self._compute.post(lambda: self._free(lane))
 
@@ -189,10 +155,14 @@ class Scheduler:
     def _line_up(self, lane: Lane) -> None:
         if lane.ready:
             lane.in_turn = True
-            (self._short if _is_short(lane.steps[0]) else self._long).append(lane)
+            (self._short if is_short(lane.steps[0]) else self._long).append(lane)
             lane.since = self._clock.monotonic()
-            self._rhythm.began(lane.since)
-            self._wanted.set()
+            if not self._rests:
+                self._wanted.set()
+            elif not self._called:
+                # All that comes in this turn of the event loop is to run together.
+                self._called = True
+                asyncio.get_running_loop().call_soon(self._run_here)
 
     def _end(self, lane: Lane) -> None:
         """Give a lane no turn any more."""
@@ -210,66 +180,91 @@ class Scheduler:
                 await self._run_short()
                 # Turns of the loop for those who have their next step ready at once: else two
                 # Sessions out of step would take turns for ever instead of sharing a pass.
-                for _ in range(TURNS if self._short else 1):
+                others = 0 < len(self._short) < len(self._lanes)
+                for _ in range(TURNS if others else 1):
                     await asyncio.sleep(0)
             if self._begun is None and self._long:
                 self._begun, self._begun_s = self._long.popleft(), 0.0
             if self._begun is not None:
                 await self._advance(self._begun)
             if not self._short and not self._long and self._begun is None:
-                self._rest()
                 self._wanted.clear()
+                self._rests = True
                 await self._wanted.wait()
+                self._rests = False
 
     # --- passes -----------------------------------------------------------------------
 
+    def _run_here(self) -> None:
+        """The pass that waits, at once and in the event loop, if it may be; or `_work` does it."""
+        self._called = False
+        lanes = self._next_short()
+        if not (lanes and self._rests and self._compute.here and self._is_brief(lanes)):
+            self._wanted.set()
+            return
+        self._rests = False
+        short = self._take(lanes)
+        try:
+            outcomes, seconds = self._timed_run(short.steps)
+        except Exception as error:  # noqa: BLE001 - logged there
+            outcomes, seconds = short.failed(error)
+        self._hand_on(short, outcomes, seconds)
+        self._rests = True
+        if self._short or self._long:
+            self._wanted.set()
+
     async def _run_short(self) -> None:
         """One pass of whoever waits with few rows."""
-        lanes = [self._short.popleft() for _ in range(min(len(self._short), MAX_BATCH))]
-        steps = [lane.steps.popleft() for lane in lanes]
-        outcomes: list[StageResult | Refused]
-        brief = self._is_brief(sum(map(work_of, steps)))
-        started = self._clock.monotonic()
-        waits = [started - lane.since for lane in lanes]
+        lanes = self._next_short()
+        brief = self._is_brief(lanes)
+        short = self._take(lanes)
         try:
             outcomes, seconds = await self._compute.run(
-                lambda: self._timed_run(steps), brief=brief
+                lambda: self._timed_run(short.steps), brief=brief
             )
-        except Exception as error:
-            log.exception("a pass of %d sessions failed", len(steps))
-            outcomes, seconds = [_failure(error) for _ in steps], 0.0
+        except Exception as error:  # noqa: BLE001 - logged there
+            outcomes, seconds = short.failed(error)
+        self._hand_on(short, outcomes, seconds)
+
+    def _next_short(self) -> list[Lane]:
+        """Who has part in the next short pass.
+
+        Of many, as many groups are made as there are Stages on their way: so the Stages after
+        this one have their rows sooner, and each computes while the others do.
+        """
+        most = MAX_BATCH
+        if len(self._short) > SHARED:
+            share = math.ceil(sum(1 / lane.stages for lane in self._lanes))
+            most = min(most, max(SHARED, share))
+        return list(itertools.islice(self._short, most))
+
+    def _is_brief(self, lanes: list[Lane]) -> bool:
+        return self._costs.is_brief(sum(work_of(lane.steps[0]) for lane in lanes))
+
+    def _take(self, lanes: list[Lane]) -> _ShortPass:
+        for _ in lanes:
+            self._short.popleft()
+        now = self._clock.monotonic()
+        steps = [lane.steps.popleft() for lane in lanes]
+        return _ShortPass(lanes, steps, [now - lane.since for lane in lanes])
+
+    def _hand_on(
+        self, short: _ShortPass, outcomes: list[StageResult | Refused], seconds: float
+    ) -> None:
+        """Deliver what a short pass gave, and only then take note of what it cost."""
+        soon = len(outcomes) > 1
+        for lane, step, outcome in zip(short.lanes, short.steps, outcomes, strict=True):
+            self._deliver(lane, step, outcome, soon=soon)
         rows = work = 0
-        for lane, step, outcome in zip(lanes, steps, outcomes, strict=True):
+        for lane, step, waited, outcome in zip(*short, outcomes, strict=True):
             if not isinstance(outcome, Refused):
                 rows += rows_of(step)
                 work += work_of(step)
-            self._deliver(lane, step, outcome)
-        if rows:
-            self._short_s.append(seconds)
-            self._short_work.append(work)
-            self._short_at = self._clock.monotonic()
-            self._meter.add(rows, seconds, short=True)
-            for lane, waited in zip(lanes, waits, strict=True):
                 if not lane.over:
                     self._meter.waited(waited)
-
-    def _rest(self) -> None:
-        """Nothing is to be run: stay awake if that will change in a moment."""
-        seconds = self._rhythm.ended(self._clock.monotonic())
-        stay_awake = getattr(asyncio.get_running_loop(), "stay_awake", None)
-        if seconds and stay_awake is not None:
-            stay_awake(seconds)
-
-    def _is_brief(self, work: int) -> bool:
-        """Whether a pass of so much work will hardly take longer than BRIEF_S.
-
-        Judged by each of the last ones, at the worst: that rows cost the same whoever shares
-        the pass, and that fewer cost no less.
-        """
-        if len(self._short_s) < REMEMBERED:
-            return False
-        known = zip(self._short_s, self._short_work, strict=True)
-        return all(seconds * max(1.0, work / had) <= BRIEF_S for seconds, had in known)
+        if rows:
+            self._costs.add(seconds, work, self._clock.monotonic())
+            self._meter.add(rows, seconds, short=True)
 
     def _timed_run(self, steps: list[StageStep]) -> tuple[list[StageResult | Refused], float]:
         started = self._clock.monotonic()
@@ -280,7 +275,7 @@ class Scheduler:
 
     async def _advance(self, lane: Lane) -> None:
         """One bit of the long pass that was begun."""
-        step, seconds = lane.steps[0], self._bit_s()
+        step, seconds = lane.steps[0], self._costs.bit_s(self._clock.monotonic())
         outcome: StageResult | Refused | None
         try:
             outcome, took = await self._compute.run(lambda: self._timed_bit(lane, step, seconds))
@@ -299,7 +294,7 @@ class Scheduler:
         lane.steps.popleft()
         if not isinstance(outcome, Refused):
             self._meter.add(rows_of(step), self._begun_s, short=False)
-        self._deliver(lane, step, outcome)
+        self._deliver(lane, step, outcome, soon=False)
 
     def _timed_bit(
         self, lane: Lane, step: StageStep, seconds: float
@@ -312,25 +307,41 @@ class Scheduler:
             lane.long = None
         return outcome, self._clock.monotonic() - started
 
-    def _bit_s(self) -> float:
-        """How long a bit of a long pass may take now."""
-        if not self._short_s or self._clock.monotonic() - self._short_at > QUIET_S:
-            return QUIET_BIT_S
-        return LONG_SHARE * statistics.median(self._short_s)
-
-    def _deliver(self, lane: Lane, step: StageStep, outcome: StageResult | Refused) -> None:
+    def _deliver(
+        self, lane: Lane, step: StageStep, outcome: StageResult | Refused, *, soon: bool
+    ) -> None:
         if lane.over:
             return
         lane.in_turn = False
-        lane.outcomes.put_nowait((step, outcome))
         if isinstance(outcome, Refused):
+            lane.outcomes.put_nowait((step, outcome))
             self._end(lane)
-        else:
-            self._line_up(lane)
+            return
+        if lane.taker is None or not lane.outcomes.empty():
+            lane.outcomes.put_nowait((step, outcome))
+        elif (left := _taken(lane.taker, outcome, soon=soon)) is not True:
+            lane.outcomes.put_nowait((step, left))
+        self._line_up(lane)
 
 
-def _is_short(step: StageStep) -> bool:
-    return rows_of(step) <= (SHORT_ALONE if step.alone else SHORT_ROWS)
+class _ShortPass(NamedTuple):
+    """Who has part in it, with which step, and for how many seconds that was ready."""
+
+    lanes: list[Lane]
+    steps: list[StageStep]
+    waits: list[float]
+
+    def failed(self, error: Exception) -> tuple[list[StageResult | Refused], float]:
+        log.error("a pass of %d sessions failed", len(self.steps), exc_info=error)
+        return [_failure(error) for _ in self.steps], 0.0
+
+
+def _taken(taker: Taker, result: StageResult, *, soon: bool) -> Exception | Literal[True] | None:
+    """True, or what is left for who waits: something to do, or an error."""
+    try:
+        return taker(result, soon=soon) or None
+    except Exception as error:  # noqa: BLE001 - raised to who waits
+        return error
 
 
 def _failure(error: Exception) -> Refused:

@@ -62,6 +62,8 @@ class SessionDesk:
         links.handle(TokensDrawn, self.on_answer)
         links.handle(SessionFailed, self.on_answer)
         links.handle(SessionAlive, self.on_answer)
+        # A token is shown as soon as it can be, and those of many Sessions come in one piece.
+        links.handle_promptly(TokensDrawn, self._on_tokens)
         links.on_ended(self._on_ended)
 
     async def reach(self, hop: Hop, patience: float) -> Link:
@@ -93,6 +95,13 @@ class SessionDesk:
 
     async def on_answer(self, link: Link, message: FromStage, _body: memoryview) -> None:
         """Hand over what a Stage answered."""
+        self._hand_over(link, message)
+
+    def _on_tokens(self, link: Link, message: TokensDrawn, _body: memoryview) -> bool:
+        self._hand_over(link, message)
+        return True
+
+    def _hand_over(self, link: Link, message: FromStage) -> None:
         run = self._runs.get(message.session)
         if run is not None and link in run.links:
             run.deliver(link, message)

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from diffuse_core.domain.session import Group, StageSession
     from diffuse_core.model_ports import TokenChooser
     from diffuse_core.ports import Clock
+    from diffuse_core.services.lane import Lane
     from diffuse_core.services.pass_clock import PassClock
-    from diffuse_core.services.scheduler import Lane, Scheduler
+    from diffuse_core.services.scheduler import Scheduler
 
 
 class Intake:

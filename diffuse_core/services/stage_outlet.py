@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diffuse_core.domain.examiner import Examiner
+    from diffuse_core.domain.messages import TokensDrawn
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.session import StageSession
     from diffuse_core.errors import RefusalReason
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from diffuse_core.services.links import Link
     from diffuse_core.services.pass_clock import PassClock
     from diffuse_core.services.stage_intake import Intake
+
+
+HEAD_BYTES = 4096
+"""What goes before hidden states, and tokens without their log-probabilities, take less."""
 
 
 class NeighbourLost(Unreachable):
@@ -39,7 +44,8 @@ class Outlet:
     """Sends on what was computed, while it may; the rest is kept.
 
     Everything that was computed is noted before anything is sent, so that sending may be cut off
-    anywhere and taken up again.
+    anywhere and taken up again. What a token waits for is sent `at_once`, in the very call that
+    brings what its pass gave, wherever nothing has to be waited for; `flow` does the rest.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Outlet:
         self._kept = Kept(state.prompt, width)
         self._room = asyncio.Event()
         self._from = 0
+        self._untold = 0
         self.client = client
         self.next: Link | None = None
         """The next Stage of the ring; None when there is but one Stage."""
@@ -124,6 +131,7 @@ class Outlet:
     def settle(self, held: int) -> None:
         """Only `held` rows are there."""
         self._kept.truncate(held)
+        self._untold = 0
 
     def pause(self) -> None:
         """Send nothing on."""
@@ -139,6 +147,60 @@ class Outlet:
         """The next Stage ran some rows."""
         self._room.set()
 
+    def at_once(self, result: StageResult, *, soon: bool) -> bool:
+        """Note what a pass gave, and send it on if nothing has to wait; whether all is sent.
+
+        `soon`: together with what the pass gave others. Only while nothing waits to be sent.
+
+        Raises:
+            Refused: as `note`; or the ring cannot go on.
+        """
+        self.note(result)
+        state = self._state
+        done = self._tell_at_once(soon) if state.is_last else self._pass_on_at_once(soon)
+        self._untold += state.to_tell()
+        return done and not self._untold
+
+    def _pass_on_at_once(self, soon: bool) -> bool:
+        state = self._state
+        if not self.flowing or self.next is None:
+            return True
+        try:
+            piece = self._kept.after(state.sent)
+        except Refused:
+            return False
+        if piece is None:
+            return True
+        if piece.end != self._kept.end or not self.next.idle(HEAD_BYTES + len(piece.data)):
+            return False
+        if not state.may_send(piece.rows):
+            return False
+        self.next.send_now(self._onward(piece), piece.data, soon=soon)
+        return True
+
+    def _tell_at_once(self, soon: bool) -> bool:
+        if self.flowing and self.next is not None and not self.next.idle(HEAD_BYTES):
+            return False
+        try:
+            message = self._around() if self.flowing else None
+            if message is not None and self.next is not None:
+                self.next.send_now(message, soon=soon)
+        finally:
+            told = self._tell_client_at_once()
+        return told
+
+    def _tell_client_at_once(self) -> bool:
+        """After the ring, and never in its way: the Client waits for the words only."""
+        draws = self._state.draws
+        told = draws.to_tell()
+        if told is None:
+            return True
+        if told.logprobs or not self.client.idle(HEAD_BYTES):
+            return False
+        self.client.send_now(self._timed(told), soon=True)
+        draws.told(told)
+        return draws.to_tell() is None
+
     async def flow(self) -> None:
         """Send on all that is there.
 
@@ -151,7 +213,7 @@ class Outlet:
             await self._tell_drawn()
         else:
             await self._pass_on()
-        untold = self._state.to_tell()
+        untold, self._untold = self._untold + self._state.to_tell(), 0
         if untold and self.source is not None and not self.source.closed:
             try:
                 await self.source.send(RowsRun(self._state.id, untold, self._state.epoch))
@@ -172,17 +234,21 @@ class Outlet:
                 self._room.clear()
                 await self._room.wait()
                 continue
-            state.sent = piece.end
-            # Only what is sent right after its pass has marks: the rest waited for other reasons.
-            fresh = piece.end == self._kept.end
-            marks = self._times.onward() if self._times is not None and fresh else b""
-            message = ForwardHidden(
-                state.id, piece.position, piece.rows, piece.drafts, state.epoch, marks
-            )
             try:
-                await self.next.send(message, piece.data)
+                await self.next.send(self._onward(piece), piece.data)
             except ChannelClosed as error:
                 raise NeighbourLost(str(error)) from error
+
+    def _onward(self, piece: Piece) -> ForwardHidden:
+        """The message of a piece, which counts as sent."""
+        state = self._state
+        state.sent = piece.end
+        # Only what is sent right after its pass has marks: the rest waited for other reasons.
+        fresh = piece.end == self._kept.end
+        marks = self._times.onward() if self._times is not None and fresh else b""
+        return ForwardHidden(
+            state.id, piece.position, piece.rows, piece.drafts, state.epoch, marks
+        )
 
     async def _tell_drawn(self) -> None:
         """The ring first: it waits for the token, the Client only for the words."""
@@ -201,27 +267,36 @@ class Outlet:
             NeighbourLost: its link ended.
             Refused: it is this very Stage, and cannot run them.
         """
+        message = self._around()
+        if message is None or self.next is None:
+            return
+        try:
+            await self.next.send(message)
+        except ChannelClosed as error:
+            raise NeighbourLost(str(error)) from error
+
+    def _around(self) -> ForwardTokens | None:
+        """What goes round the ring, and counts as gone; where this is all of it, it is there."""
         state = self._state
         run = state.draws.to_go_round()
         if run is None:
-            return
+            return None
+        marks = b"" if self._times is None else self._times.around()
         if self.next is None:
             self._intake.ring(Tokens(*run))
-            return
-        marks = b"" if self._times is None else self._times.around()
-        try:
-            await self.next.send(ForwardTokens(state.id, *run, state.epoch, marks))
-        except ChannelClosed as error:
-            raise NeighbourLost(str(error)) from error
+        return ForwardTokens(state.id, *run, state.epoch, marks)
 
     async def tell_client(self) -> None:
         """Tell it the tokens that it was not told of yet; they stay when its link has ended."""
         draws = self._state.draws
         while (message := draws.to_tell()) is not None:
-            if self._times is not None:
-                message = msgspec.structs.replace(message, marks=self._times.told())
             try:
-                await self.client.send(message)
+                await self.client.send(self._timed(message))
             except ChannelClosed:
                 return
             draws.told(message)
+
+    def _timed(self, message: TokensDrawn) -> TokensDrawn:
+        if self._times is None:
+            return message
+        return msgspec.structs.replace(message, marks=self._times.told())

@@ -21,7 +21,7 @@ from diffuse_core.domain.messages import (
 from diffuse_core.domain.session import PREFILL_ROWS, StageSession
 from diffuse_core.domain.shapes import ITEM_BYTES
 from diffuse_core.errors import ChannelClosed, DiffuseError, RefusalReason, Refused, Unreachable
-from diffuse_core.services.scheduler import Lane, Scheduler
+from diffuse_core.services.lane import Lane
 from diffuse_core.services.stage_intake import Intake
 from diffuse_core.services.stage_outlet import NeighbourLost, Outlet
 
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.rms_band import Learned
     from diffuse_core.ports import Clock
+    from diffuse_core.services.lane import Taker
     from diffuse_core.services.links import Link, Links
     from diffuse_core.services.pass_clock import PassClock
+    from diffuse_core.services.scheduler import Scheduler
     from diffuse_core.services.stage_dials import StageDials
 
 log = logging.getLogger(__name__)
@@ -85,7 +87,7 @@ class StageRun:
         self._clock = clock
         self.state = state = StageSession(message, rows_alone, piece)
         self.kv_bytes = kv_bytes
-        self.lane = Lane(state.id)
+        self.lane = Lane(state.id, len(message.route))
         # Imported where it is needed: it brings numpy along.
         from diffuse_core.domain.sampling import Sampler
 
@@ -117,7 +119,7 @@ class StageRun:
         """When the Client was heard last."""
         self.gone: float | None = None
         """Since when its link is no more."""
-        self._used = self.heard
+        self.lane.since = self.heard
         self.task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._refused: Refused | None = None
@@ -162,7 +164,7 @@ class StageRun:
             await self._begin(dials)
             while True:
                 await self.outlet.flow()
-                await self._take_outcome()
+                await self._take_outcome(self.outlet.at_once)
         except Refused as error:
             raise RunFailed(self._own, error.reason, str(error)) from error
         except NeighbourLost as error:
@@ -234,6 +236,7 @@ class StageRun:
             await self.outlet.tell_client()
         if state.epoch < message.epoch:
             state.reroute(message)
+            self.lane.stages = len(message.route)
         self._deaf = False
         self._accused.clear()
         return held
@@ -302,10 +305,9 @@ class StageRun:
 
     # --- what came of the rows ----------------------------------------------------------
 
-    async def _take_outcome(self) -> None:
-        self._used = self._clock.monotonic()
+    async def _take_outcome(self, taker: Taker | None = None) -> None:
         try:
-            _, result = await self._scheduler.outcome(self.lane)
+            _, result = await self._scheduler.outcome(self.lane, taker)
         except Refused as error:
             before = self.state.before
             if error.reason != "invalid" or before is None:
@@ -314,7 +316,8 @@ class StageRun:
             self._scheduler.reopen(self.lane)
             self.outlet.settle(self.intake.settle())
             raise RunFailed(before.node, "invalid", str(error), kept=True) from error
-        self.outlet.note(result)
+        if result is not None:
+            self.outlet.note(result)
 
     # --- who is there -------------------------------------------------------------------
 
@@ -328,7 +331,7 @@ class StageRun:
             return "the client's link ended"
         if now - self.heard >= SILENT_S:
             return f"the client was not heard for {SILENT_S:.0f} s"
-        if now - self._used >= IDLE_S:
+        if now - self.lane.since >= IDLE_S:
             return f"nothing was run for {IDLE_S:.0f} s"
         return None
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from diffuse_core.errors import Refused
 from diffuse_core.model_ports import StageResult, Tensor
-from diffuse_core.services.scheduler import rows_of
+from diffuse_core.services.lane import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class PretendCompute:
     """Stands for services.compute.ComputeThread in virtual time: work in order of arrival."""
 
     def __init__(self) -> None:
-        self.in_loop = False
+        self.here = False
         self._last: asyncio.Task[Any] | None = None
 
     async def run(self, work: Callable[[], Any], *, brief: bool = False) -> Any:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.model_ports import StageStep
 from diffuse_core.services.compute import ComputeThread
+from diffuse_core.services.lane import Lane
 from diffuse_core.services.meter import Meter
-from diffuse_core.services.scheduler import Lane, Scheduler
+from diffuse_core.services.scheduler import Scheduler
 from tests.greedy import GREEDY, last_token
 from tests.services.scripted_executor import WHOLE, FakeClock, ScriptedExecutor, answer
 

@@ -16,7 +16,7 @@ from diffuse_core.domain.session import PREFILL_ROWS, WINDOW_ROWS
 from diffuse_core.domain.view import GenerateRequest, TextDelta
 from diffuse_core.errors import Refused, StagesLost
 from diffuse_core.model_ports import Tensor
-from diffuse_core.services.scheduler import SHORT_ROWS, rows_of
+from diffuse_core.services.lane import SHORT_ROWS, rows_of
 from tests.greedy import last_token
 from tests.services.cluster import Cluster
 from tests.services.tiny_model import make_tiny_model, words

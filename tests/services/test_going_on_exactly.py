@@ -14,7 +14,7 @@ from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.view import Finished, GenerateRequest, RouteChosen, TextDelta
 from diffuse_core.errors import Refused
 from diffuse_core.services import run, session_terms, stage_run
-from diffuse_core.services.scheduler import rows_of
+from diffuse_core.services.lane import rows_of
 from tests.services.tiny_model import LAYERS, words
 
 if TYPE_CHECKING:

@@ -12,18 +12,15 @@ import pytest
 
 from diffuse_core.errors import Refused
 from diffuse_core.services import scheduler as scheduler_module
-from diffuse_core.services.scheduler import (
-    AHEAD,
-    ALIKE,
+from diffuse_core.services.lane import AHEAD, ALIKE, SHORT_ROWS, Lane
+from diffuse_core.services.pass_costs import (
     BRIEF_S,
     LONG_SHARE,
-    MAX_BATCH,
     QUIET_BIT_S,
     QUIET_S,
     REMEMBERED,
-    SHORT_ROWS,
-    Lane,
 )
+from diffuse_core.services.scheduler import MAX_BATCH
 from tests.services.scheduler_desk import LONG, Desk
 from tests.services.waiting import until
 

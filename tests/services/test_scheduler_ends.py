@@ -9,9 +9,7 @@ import weakref
 import pytest
 
 from diffuse_core.errors import Refused
-from diffuse_core.services.scheduler import (
-    Lane,
-)
+from diffuse_core.services.lane import Lane
 from tests.services.scheduler_desk import LONG, Desk
 from tests.services.scripted_executor import WHOLE
 from tests.services.waiting import until

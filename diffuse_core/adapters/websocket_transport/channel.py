@@ -31,6 +31,7 @@ class WebSocketCarrier:
 
     async def send(self, wire: bytes) -> None:
         """Send one message. Raises ChannelClosed."""
+        self._connection.flush()
         try:
             await self._connection.send(wire)
         except ConnectionClosed as error:
@@ -45,6 +46,7 @@ class WebSocketCarrier:
 
     async def close(self) -> None:
         """Hang up, within CLOSE_S; idempotent."""
+        self._connection.flush()
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._connection.close()
@@ -105,11 +107,21 @@ class WebSocketChannel(SealedChannel):
         self._ending = self._ending or why
         self._direct.abort()
 
-    def _idle(self, size: int) -> bool:
-        return self._connection.idle(size)
+    async def send(self, frame: bytes) -> None:
+        """Send one frame (see ports.Channel.send)."""
+        # Without a deadline and a turn where nobody is before it and nothing can make it wait.
+        if self.idle(len(frame)):
+            self.send_now(frame)
+        else:
+            await super().send(frame)
 
-    def _send_now(self, wire: bytes) -> None:
-        self._connection.send_now(wire)
+    def idle(self, size: int) -> bool:
+        """Whether a frame of so many bytes can be sent now, without waiting."""
+        return not self._ending and not self._order.locked() and self._connection.idle(size)
+
+    def send_now(self, frame: bytes, *, soon: bool = False) -> None:
+        """Send a frame while `idle`; `soon`: with others, at the end of this turn of the loop."""
+        self._connection.send_now(self._stream.seal(frame, self._now()), soon=soon)
 
     async def _hang_up(self) -> None:
         self._direct.abort()

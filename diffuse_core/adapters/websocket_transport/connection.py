@@ -113,7 +113,7 @@ class StrangerLimit(ShortFrames):
             if self._seen > MAX_UNPROVEN_BYTES:
                 self.transport.abort()
                 return
-        elif self.take_now(data):
+        elif not (data := self.take_now(data)):
             return
         super().data_received(data)
         self._count(len(data))

@@ -62,10 +62,6 @@ class SealedChannel:
             ChannelClosed: it ended, or the frame was not taken within the deadline.
             ValueError: the frame passes MAX_FRAME_BYTES.
         """
-        # Without a deadline and a turn where nobody is before it and nothing can make it wait.
-        if not self._ending and not self._order.locked() and self._idle(len(frame)):
-            self._send_now(self._stream.seal(frame, self._now()))
-            return
         try:
             # The lock keeps a second frame from being buffered while the first one waits.
             async with asyncio.timeout(self._deadline), self._order:
@@ -120,14 +116,6 @@ class SealedChannel:
             # In its turn: it may not come between the parts of a frame.
             async with asyncio.timeout(CLOSE_S), self._order:
                 await self._carrier.send(self._stream.close())
-
-    def _idle(self, size: int) -> bool:
-        """Whether a frame of so many bytes can be handed over now, without waiting."""
-        return False
-
-    def _send_now(self, wire: bytes) -> None:
-        """Hand over what may be, by `_idle`."""
-        raise NotImplementedError
 
     async def _pass_on(self, wire: bytes) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Short messages, past most of the library: one piece in, one piece out.
+"""Short messages, past most of the library: whole ones in, and out those of a moment in one piece.
 
 A token's way through a ring is a few short messages, and right after a pass the caches hold
 weights, not code: whatever runs then costs several times its usual time, so that what counts is
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from websockets.protocol import Protocol
 
 SHORT_BYTES = 16 * 2**10
-"""Of what a message carries. Well below what a transport buffers before it asks to wait."""
+"""Of what a message carries."""
+POSTED_BYTES = 48 * 2**10
+"""So much may have been posted before another message. With that one it is still no more than a
+transport buffers before it asks to wait."""
 
 _WHOLE = 0x80 | Opcode.BINARY
 _MASKED = 0x80
@@ -51,17 +54,26 @@ def write(payload: bytes, *, masked: bool) -> bytes:
     return b"".join((header, mask, apply_mask(payload, mask)))
 
 
-def read(data: bytes, *, masked: bool) -> bytes | None:
-    """The payload, if `data` is exactly what `write` makes; None for anything else."""
-    if len(data) < _HEADER.size or data[0] != _WHOLE or bool(data[1] & _MASKED) != masked:
+def read(data: bytes, at: int = 0, *, masked: bool) -> tuple[bytes, int] | None:
+    """What `write` made one message of that is in `data` from `at` on, and where that ends.
+
+    None for anything else, and for a part of a message.
+    """
+    start = at + _HEADER.size
+    if len(data) < start or data[at] != _WHOLE or bool(data[at + 1] & _MASKED) != masked:
         return None
-    size, at = data[1] & _LENGTH, _HEADER.size
+    size = data[at + 1] & _LENGTH
     if size == _TWO_BYTES:
-        size, at = int.from_bytes(data[at : at + 2], "big"), _LONGER_HEADER.size
-    start = at + (_MASK_BYTES if masked else 0)
-    if len(data) != start + size:
+        start = at + _LONGER_HEADER.size
+        size = int.from_bytes(data[start - 2 : start], "big")
+    elif size > _TWO_BYTES:
         return None
-    return apply_mask(data[start:], data[at:start]) if masked else data[start:]
+    mask = data[start : start + _MASK_BYTES] if masked else b""
+    start += len(mask)
+    end = start + size
+    if len(data) < end:
+        return None
+    return (apply_mask(data[start:end], mask) if masked else data[start:end]), end
 
 
 class ShortFrames(Connection):
@@ -71,19 +83,48 @@ class ShortFrames(Connection):
     _waiting = False
     """The receiver waits, and nothing is there for it."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._posted: list[bytes] = []
+        self._posted_bytes = 0
+
     def idle(self, size: int) -> bool:
         """Whether a message about that long can be sent now, without waiting."""
         return (
             size <= SHORT_BYTES
+            and self._posted_bytes <= POSTED_BYTES
             and self.protocol.state is OPEN
             and self.send_in_progress is None
             and not self.transport.is_closing()
             and not self.transport.get_write_buffer_size()
         )
 
-    def send_now(self, payload: bytes) -> None:
-        """Send a message while `idle`."""
-        self.transport.write(write(payload, masked=self.protocol.side is CLIENT))
+    def send_now(self, payload: bytes, *, soon: bool = False) -> None:
+        """Send a message while `idle`; `soon` at the end of this turn of the event loop.
+
+        What is sent soon leaves in one piece: that is one call of the kernel for all of it, and
+        the other end is woken once, and finds all of it.
+        """
+        frame = write(payload, masked=self.protocol.side is CLIENT)
+        if not soon and not self._posted:
+            self.transport.write(frame)
+            return
+        if not self._posted:
+            self.loop.call_soon(self.flush)
+        self._posted.append(frame)
+        self._posted_bytes += len(frame)
+        if not soon:
+            self.flush()
+
+    def flush(self) -> None:
+        """Let what is to be sent soon go now; before anything else is sent."""
+        if not self._posted:
+            return
+        together = b"".join(self._posted)
+        self._posted.clear()
+        self._posted_bytes = 0
+        if not self.transport.is_closing():
+            self.transport.write(together)
 
     def hear(self, take: Callable[[bytes], bytes | None]) -> None:
         """Offer each short message that is waited for to `take` as soon as it is there.
@@ -100,24 +141,25 @@ class ShortFrames(Connection):
         finally:
             self._waiting = False
 
-    def take_now(self, data: bytes) -> bool:
-        """Take what arrived if it is one whole short message; whether it was."""
-        waiting = self._waiting
+    def take_now(self, data: bytes) -> bytes:
+        """Take the whole short messages that what arrived begins with; the rest of it."""
+        waiting = self._waiting and self._take is not None
         # Whatever else comes in now comes after it, and must not be heard before.
         self._waiting = False
         if self.protocol.state is not OPEN or not _between_messages(self.protocol):
-            return False
-        payload = read(data, masked=self.protocol.side is not CLIENT)
-        if payload is None or self.recv_messages.closed:
-            return False
-        if waiting and self._take is not None:
-            left = self._take(payload)
-            if left is None:
-                self._waiting = True
-                return True
-            payload = left
-        self.recv_messages.put(Frame(Opcode.BINARY, payload))
-        return True
+            return data
+        masked, at = self.protocol.side is not CLIENT, 0
+        while (found := read(data, at, masked=masked)) and not self.recv_messages.closed:
+            payload, at = found
+            left = self._take(payload) if waiting and self._take is not None else payload
+            if self.transport.is_closing():
+                return b""
+            if left is not None:
+                waiting = False
+                self.recv_messages.put(Frame(Opcode.BINARY, left))
+        rest = data[at:]
+        self._waiting = waiting and not rest
+        return rest
 
 
 def _between_messages(protocol: Protocol) -> bool:

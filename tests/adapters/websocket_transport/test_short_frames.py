@@ -57,12 +57,13 @@ def test_the_library_reads_what_is_written_and_the_other_way_round(
     frame = parsed(write(payload, masked=masked), masked=masked)
     assert (frame.opcode, bytes(frame.data), frame.fin) == (Opcode.BINARY, payload, True)
     theirs = Frame(Opcode.BINARY, payload).serialize(mask=masked)
-    assert read(theirs, masked=masked) == payload
+    assert read(theirs, masked=masked) == (payload, len(theirs))
+    assert read(b"before" + theirs + b"after", 6, masked=masked) == (payload, 6 + len(theirs))
     assert read(theirs, masked=not masked) is None
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_anything_but_one_whole_message_is_left_to_the_library(masked: bool) -> None:
+def test_anything_but_a_whole_message_is_left_to_the_library(masked: bool) -> None:
     whole = write(bytes(300), masked=masked)
     others = [Frame(Opcode.PING, b"x"), Frame(Opcode.TEXT, b"x"), Frame(Opcode.CLOSE, b"\x03\xe8")]
     others += [Frame(Opcode.BINARY, b"x", fin=False), Frame(Opcode.CONT, b"x")]
@@ -71,7 +72,6 @@ def test_anything_but_one_whole_message_is_left_to_the_library(masked: bool) -> 
     for data in [
         *pieces,
         b"\xc2" + whole[1:],
-        whole + b"\x82",
         *(one.serialize(mask=masked) for one in others),
     ]:
         assert read(data, masked=masked) is None
@@ -144,6 +144,82 @@ async def test_what_is_heard_and_what_is_received_are_all_in_order(pair: Pair, s
     reader.cancel()
     assert came == frames
     assert heard
+
+
+async def test_what_is_sent_soon_leaves_together_and_before_what_is_sent_after_it(
+    pair: Pair,
+) -> None:
+    near, far = pair
+    heard: list[bytes] = []
+    pieces: list[bytes] = []
+    far.hear(lambda frame: heard.append(frame) is None)
+    waiting = asyncio.ensure_future(far.receive())
+    await asyncio.sleep(0)
+    take_now = far._connection.take_now
+    far._connection.take_now = lambda data: pieces.append(data) or take_now(data)
+    frames = [bytes([number]) * 1200 for number in range(9)]
+    async with asyncio.timeout(TIMEOUT):
+        for frame in frames[:4]:
+            assert near.idle(len(frame))
+            near.send_now(frame, soon=True)
+        await until(lambda: len(heard) == 4)
+        assert len(pieces) == 1
+        near.send_now(frames[4], soon=True)
+        near.send_now(frames[5])
+        near.send_now(frames[6], soon=True)
+        await near._carrier.send(near._stream.seal(frames[7], 0.0))
+        near.send_now(frames[8], soon=True)
+        await near.close()
+        with pytest.raises(ChannelClosed, match="closed the channel"):
+            await waiting
+    assert heard == frames
+
+
+async def test_no_more_is_sent_soon_than_can_leave_at_once(pair: Pair) -> None:
+    near, far = pair
+    count = 0
+    while near.idle(SHORT_BYTES):
+        near.send_now(bytes(SHORT_BYTES - 100), soon=True)
+        count += 1
+    assert 3 <= count <= 4
+    async with asyncio.timeout(TIMEOUT):
+        await near.send(b"last")
+        got = [len(frame) for frame in await receive_all(far, count + 1)]
+    assert got == [SHORT_BYTES - 100] * count + [4]
+
+
+async def test_what_was_to_be_sent_soon_is_lost_with_the_connection(pair: Pair) -> None:
+    near, far = pair
+    near.send_now(b"lost", soon=True)
+    near._connection.transport.abort()
+    assert not near.idle(1)
+    async with asyncio.timeout(TIMEOUT):
+        with pytest.raises(ChannelClosed):
+            await far.receive()
+
+
+@pytest.mark.parametrize("taken", [0, 2, 5])
+async def test_of_many_messages_in_one_piece_those_are_heard_that_come_before_one_not_taken(
+    pair: Pair, taken: int
+) -> None:
+    near, far = pair
+    heard: list[bytes] = []
+
+    def take(frame: bytes) -> bool:
+        if len(heard) == taken:
+            return False
+        heard.append(frame)
+        return True
+
+    far.hear(take)
+    first = asyncio.ensure_future(far.receive())
+    await asyncio.sleep(0)
+    frames = [bytes([number]) * 40 for number in range(6)]
+    for frame in frames:
+        near.send_now(frame, soon=True)
+    async with asyncio.timeout(TIMEOUT):
+        got = [await first, *await receive_all(far, 5 - taken)]
+    assert heard + got == frames
 
 
 async def test_a_frame_is_heard_only_while_the_receiver_waits(pair: Pair) -> None:
