@@ -89,6 +89,8 @@ def refill_route(
 ) -> Stages:
     """The whole Route when Stages of it were lost: those that are left keep their parts.
 
+    Where none was lost they are the Route.
+
     Args:
         total: layers of the model.
         candidates: as for `choose_route`; those that are left are among them.
@@ -103,6 +105,8 @@ def refill_route(
     if not kept:
         return choose_route(total, candidates, avoid, rng, asker=asker)
     lost = list(gaps(total, (part for _, part in kept)))
+    if not lost:
+        return tuple(kept)
     for _ in range(len(lost)):
         stages = {part: node for node, part in kept}
         for gap in lost:

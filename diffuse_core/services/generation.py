@@ -11,7 +11,13 @@ from diffuse_core.domain.identity import NodeId, node_text
 from diffuse_core.domain.view import Healed, RouteStep, Waiting
 from diffuse_core.errors import ModelIncomplete, StagesLost
 from diffuse_core.services.links import DIAL_ALL_S
-from diffuse_core.services.losses import Problem, StageBlamed, StageDeclined, went_on_text
+from diffuse_core.services.losses import (
+    Problem,
+    StageBlamed,
+    StageDeclined,
+    passed_over_text,
+    went_on_text,
+)
 from diffuse_core.services.route_choice import NoRoom
 from diffuse_core.services.run import ClientRun
 
@@ -67,10 +73,12 @@ class Generation:
         self._run: ClientRun | None = None
         self._rounds = 0
         self._began = 0.0
+        self._serving: set[NodeId] = set()
+        """The nodes of the Route over which tokens came last."""
         self._lost: list[StageBlamed] = []
-        """Losses since which no token came."""
+        """Losses of these, since which no token came."""
         self._failed: list[str] = []
-        """What went wrong in mending them."""
+        """What went wrong in mending them: told only when that was in vain."""
         self._guilty: set[NodeId] = set()
         self._ready: deque[Healed | TokensDrawn] = deque()
         self._mending: AsyncGenerator[Waiting, None] | None = None
@@ -105,21 +113,35 @@ class Generation:
             StagesLost: too many Routes failed.
         """
         answer, choice = self._answer, self._choice
+        last: Problem | None = None
         for attempt in range(MAX_ATTEMPTS):
             try:
-                route = choice.choose(answer.budget)
+                route = await self._first_route()
                 # What this Route has room for ends the answer, whichever Stages come after it.
                 answer.decoding = choice.fit(route, len(answer.prompt), answer.decoding)
                 await self._open_on(route, PATIENCE_S if attempt < HASTY else DIAL_ALL_S)
             except ModelIncomplete as error:
                 raise choice.explained(error) from error
             except (StageBlamed, StageDeclined) as error:
-                self.events.append(str(error))
+                assert self._run is not None  # noqa: S101  (it was about to be opened)
+                more = [one for one in self._run.troubles() if one.node != error.node]
+                self.events += map(passed_over_text, (error, *more))
+                last = error
                 await self.close()
-                await self._tell([error])
+                await self._tell([error, *more])
             else:
+                self._serving = self._on_route()
                 return
-        raise StagesLost(f"{MAX_ATTEMPTS} routes failed; the last because {self.events[-1]}")
+        raise StagesLost(f"{MAX_ATTEMPTS} routes failed; the last because {last}")
+
+    async def _first_route(self) -> list[Hop]:
+        try:
+            return self._choice.choose(self._answer.budget)
+        except ModelIncomplete:
+            # Of those that were given up soon some may just be slow.
+            if not await self._choice.slow_ones_came():
+                raise
+            return self._choice.choose(self._answer.budget)
 
     async def _open_on(self, route: Sequence[Hop], patience: float) -> None:
         self._run = ClientRun(self._desk, route, self._asked, self._answer, patience)
@@ -145,7 +167,11 @@ class Generation:
             except (StageBlamed, StageDeclined) as error:
                 self._mending = self._mend(error)
                 continue
-            if came_before or not self._lost:
+            if came_before:
+                return drawn
+            if not self._lost:
+                if self._failed:
+                    self._failed, self._serving = [], self._on_route()
                 return drawn
             self._ready.extend((*self._healed(), drawn))
             return self._ready.popleft()
@@ -195,19 +221,18 @@ class Generation:
     def _waiting(self) -> Waiting:
         lost = self._lost[0]
         seconds = min(self._grace_s, MOST_GRACE_S)
-        return Waiting(lost=_step_of(lost), why=lost.why, seconds=seconds)
+        return Waiting(lost=_step_of(lost), why=lost.cause, seconds=seconds)
 
     async def _note(self, problems: Sequence[Problem], *, counted: bool) -> None:
         """Count losses, and find out who is to blame."""
-        was = {hop.node for hop in self._run.route} if self._run is not None else set()
         for problem in problems:
             log.info("a stage is to be replaced: %s", problem)
             if isinstance(problem, StageBlamed) and self._is_told(problem):
                 continue
-            if isinstance(problem, StageBlamed) and problem.node in was:
+            if isinstance(problem, StageBlamed) and problem.node in self._serving:
                 self._lost.append(problem)
-            elif str(problem) not in self._failed:
-                self._failed.append(str(problem))
+            elif (told := passed_over_text(problem)) not in self._failed:
+                self._failed.append(told)
         if counted and any(isinstance(problem, StageBlamed) for problem in problems):
             self._rounds += 1
             if self._rounds > MAX_LOSSES:
@@ -270,7 +295,11 @@ class Generation:
 
     def _over(self, why: str) -> StagesLost:
         self.events += [*(lost.was_lost for lost in self._lost), *self._failed]
-        return StagesLost(f"{self._lost[0]}; {why}. Tokens shown so far are kept; ask again")
+        first = str(self._lost[0]) if self._lost else self._failed[0]
+        return StagesLost(f"{first}; {why}. Tokens shown so far are kept; ask again")
+
+    def _on_route(self) -> set[NodeId]:
+        return set() if self._run is None else {NodeId(hop.node) for hop in self._run.route}
 
     def _healed(self) -> Iterator[Healed]:
         """What is told of the losses now that tokens come again."""
@@ -282,13 +311,13 @@ class Generation:
             self.events.append(went_on_text(lost, taken, seconds))
             yield Healed(
                 lost=_step_of(lost),
-                why=lost.why,
+                why=lost.cause,
                 replaced_by=tuple(route[index] for index in places),
                 seconds=round(seconds, 3),
                 route=route,
             )
-        self.events += self._failed
         self._lost, self._failed = [], []
+        self._serving = self._on_route()
 
 
 def _step_of(lost: StageBlamed) -> RouteStep:

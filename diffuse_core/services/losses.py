@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from diffuse_core.domain.identity import NodeId, short_text
+from diffuse_core.domain.plain_text import shorten
 from diffuse_core.errors import RefusalReason, Refused, StagesLost
 
 if TYPE_CHECKING:
@@ -12,17 +13,22 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.messages import Hop
 
-How = Literal["undialled", "ended", "silent", "said"]
-"""How a Stage was lost: it could not be dialled; a link to it ended, here or at another Stage; it
-stopped answering; or it said itself that it failed, or did what it must not.
+How = Literal["undialled", "unanswered", "ended", "silent", "said"]
+"""How a Stage was lost: it could not be dialled; nobody answered a dial in time, which goes on; a
+link to it ended, here or at another Stage; it stopped answering; or it said itself that it failed,
+or did what it must not.
 """
+
+MOST_CAUSE = 160
+"""Characters of what a Stage says that are told as the cause."""
 
 
 class StageBlamed(StagesLost):
     """A Stage failed or did not answer.
 
-    `node` is whom to blame, `part` its layers; `why` says what happened. `accuser` is the Stage
-    that said so, None when we saw it ourselves; then `relayed_through` is the Sentinel between.
+    `node` is whom to blame, `part` its layers; `why` says what happened, which may be another's
+    words. `accuser` is the Stage that said so, None when we saw it ourselves; then
+    `relayed_through` is the Sentinel between.
     """
 
     def __init__(
@@ -50,9 +56,18 @@ class StageBlamed(StagesLost):
         return f"stage {short_text(self.node)} (layers {self.part})"
 
     @property
+    def cause(self) -> str:
+        """Why, in a few words: what there is to do about it is in `why`."""
+        if self.how in ("undialled", "unanswered"):
+            return "it cannot be reached" if self.how == "undialled" else "it does not answer"
+        if self.accuser is not None and self.reason == "lost":
+            return f"stage {short_text(self.accuser)} lost its link to it"
+        return shorten(self.why, MOST_CAUSE)
+
+    @property
     def was_lost(self) -> str:
         """That it was lost, in words."""
-        return f"{self.name} was lost ({self.why})"
+        return f"{self.name} was lost ({self.cause})"
 
 
 class StageDeclined(Refused):
@@ -64,6 +79,13 @@ class StageDeclined(Refused):
 
 
 Problem = StageBlamed | StageDeclined
+
+
+def passed_over_text(problem: Problem) -> str:
+    """What is told of a Stage that was to run, and did not come to it."""
+    if isinstance(problem, StageBlamed):
+        return f"{problem.name} was passed over ({problem.cause})"
+    return shorten(str(problem), MOST_CAUSE)
 
 
 def went_on_text(lost: StageBlamed, taken: Iterable[NodeId], seconds: float) -> str:

@@ -100,6 +100,7 @@ class OwnLinks:
         self._own = own
         self._guesses = guesses
         self._handlers: dict[type, Handler[Any]] = {}
+        self._prompt: dict[type, PromptHandler[Any]] = {}
         self._listening: dict[LinkEnded, LinkEnded] = {}
         self._discreet: dict[Link, DiscreetLink] = {}
         self.inner: Link | None = None
@@ -109,13 +110,20 @@ class OwnLinks:
         """As Links.handle."""
         self._handlers[kind] = handler
 
-    def handle_promptly(self, _kind: type, _handler: PromptHandler[Any]) -> None:
-        """Nothing: the usual handler gets every message."""
+    def handle_promptly(self, kind: type, handler: PromptHandler[Any]) -> None:
+        """As Links.handle_promptly."""
+        self._prompt[kind] = handler
 
     def unhandle(self, *kinds: type) -> None:
         """As Links.unhandle."""
         for kind in kinds:
             self._handlers.pop(kind, None)
+            self._prompt.pop(kind, None)
+
+    def promptly(self, link: Link, message: AnyMessage, body: memoryview) -> bool:
+        """Give a message to whoever handles its kind at once; whether it is done with."""
+        handler = self._prompt.get(type(message))
+        return handler is not None and handler(link, message, body)
 
     async def dispatch(self, link: Link, message: AnyMessage, body: memoryview) -> None:
         """Give a message to whoever handles its kind."""

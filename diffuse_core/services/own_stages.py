@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.slices import Slice
     from diffuse_core.model_ports import Executor
     from diffuse_core.ports import Clock
-    from diffuse_core.services.links import Handler, Links
+    from diffuse_core.services.links import Handler, Links, PromptHandler
     from diffuse_core.services.own_layers import OwnLayers
 
     Take = Callable[[Link, AnyMessage, memoryview], Awaitable[None]]
@@ -105,7 +105,9 @@ class OwnStages:
         if last is not first:
             last.inner = self._channel(first.dispatch, first.dispatch)
             self._pool.handle(ForwardHidden, self._revealing(last))
+            self._pool.handle_promptly(ForwardHidden, self._revealing_promptly(last))
         self._pool.handle(ForwardTokens, first.dispatch)
+        self._pool.handle_promptly(ForwardTokens, first.promptly)
         self._pool.handle(RowsRun, first.dispatch)
         # A Stage before one of these may ask whether it lives, and so only the Client else.
         self._pool.handle(WatchSession, last.dispatch)
@@ -152,6 +154,12 @@ class OwnStages:
         async def take(link: Link, message: AnyMessage, body: memoryview) -> None:
             if isinstance(message, ForwardHidden):
                 await last.dispatch(link, self._guesses.reveal(message), body)
+
+        return take
+
+    def _revealing_promptly(self, last: OwnLinks) -> PromptHandler[ForwardHidden]:
+        def take(link: Link, message: ForwardHidden, body: memoryview) -> bool:
+            return last.promptly(link, self._guesses.reveal(message), body)
 
         return take
 

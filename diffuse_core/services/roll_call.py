@@ -71,8 +71,11 @@ class RollCall:
             self._task.cancel()
 
     def watch(self, link: Link) -> None:
-        """Ask over this link from now on."""
-        self._watched.setdefault(link, _Watched())
+        """Ask over this link from now on: at once, if it stands."""
+        if link not in self._watched:
+            one = self._watched[link] = _Watched()
+            if self._task is not None and not link.closed:
+                self._look(link, one, asyncio.get_running_loop().time())
 
     def leave(self, link: Link) -> None:
         """Ask there no more."""

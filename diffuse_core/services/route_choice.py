@@ -19,6 +19,7 @@ from diffuse_core.domain.selection import no_way_text
 from diffuse_core.domain.slices import gaps
 from diffuse_core.errors import DiffuseError, ModelIncomplete, Refused, Unreachable
 from diffuse_core.services.blame import Blame
+from diffuse_core.services.links import DIAL_ALL_S
 from diffuse_core.services.losses import Problem, StageBlamed, StageDeclined
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ UNBOUNDED = 2**63
 """Rows that a node has room for which does not say."""
 LOOK_S = 1.0
 """How long we look for news of the network before we make do with what we know."""
-REACH_S = 2.0
+REACH_S = 1.5
 """How long a node that was lost may take to answer us, to be no more than doubtful."""
 
 
@@ -80,6 +81,7 @@ class RouteChoice:
         self._rng = rng
         self._blame = Blame()
         self._met_at: dict[NodeId, tuple[str, ...]] = {}
+        self._slow: set[NodeId] = set()
         self._problem: Problem | None = None
 
     def choose(self, need: int, *, all_of_it: bool = False, kept: Sequence[Hop] = ()) -> list[Hop]:
@@ -146,8 +148,6 @@ class RouteChoice:
         layers = self.model.shape.layers
         if kept:
             staying = [(NodeId(hop.node), hop.part) for hop in kept]
-            if not gaps(layers, (part for _, part in staying)):
-                return staying
             return refill_route(layers, candidates, avoid, self._rng, staying, asker=self.own)
         return choose_route(layers, candidates, avoid, self._rng, asker=self.own)
 
@@ -262,11 +262,37 @@ class RouteChoice:
             blame.accused(problem, reached=await self._reach(node))
         else:
             blame.saw(problem)
-            if node not in blame.out and (problem.how == "said" or not await self._reach(node)):
+            if node not in blame.out and not await self._is_there(problem):
                 blame.away.add(node)
-        if node in blame.avoided and problem.how != "said" and node != self.own:
+        blameless = problem.how == "said" or node in self._slow or node == self.own
+        if node in blame.avoided and not blameless:
             self._directory.suspect(node)
         return blame.to_replace(problem)
+
+    async def _is_there(self, problem: StageBlamed) -> bool:
+        """Whether who did not say so itself can be reached after all."""
+        node = problem.node
+        if problem.how != "unanswered":
+            return problem.how != "said" and await self._reach(node)
+        if not set(self._directory.addresses(node)) - set(self._met_at[node]):
+            # It had time enough to answer a dial there. That goes on, should there be no other.
+            self._slow.add(node)
+            return False
+        return await self._reach(node)
+
+    async def slow_ones_came(self) -> bool:
+        """Wait for the dials that were given up so that others be tried; whether one succeeds.
+
+        Whom it leads to may be taken again. Each is waited for once.
+        """
+        slow, self._slow = sorted(self._slow & self._blame.away), set()
+        reached = await asyncio.gather(*(self._reach(node, DIAL_ALL_S) for node in slow))
+        for node, back in zip(slow, reached, strict=True):
+            if back:
+                self._blame.pardon(node)
+            else:
+                self._directory.suspect(node)
+        return any(reached)
 
     async def _look_again(self) -> None:
         """Learn what is new, soon: whoever is asked may be the very one that fell silent."""
@@ -284,10 +310,10 @@ class RouteChoice:
             if back:
                 self._blame.pardon(node)
 
-    async def _reach(self, node: NodeId) -> bool:
+    async def _reach(self, node: NodeId, seconds: float | None = None) -> bool:
         addresses = self._directory.addresses(node) or self._met_at[node]
         try:
-            async with asyncio.timeout(REACH_S):
+            async with asyncio.timeout(REACH_S if seconds is None else seconds):
                 await self._directory.links.to(node, addresses)
         except (Unreachable, TimeoutError) as error:
             log.debug("node %s is away: %s", short_text(node), error)

@@ -318,8 +318,9 @@ class ClientRun:
                 own = self._asked.own_link(hop)
                 link = own or await self._desk.reach(hop, self._patience)
             except Unreachable as error:
-                why = f"it cannot be reached: {error}"
-                raise StageBlamed(hop, why, "undialled") from error
+                silent = isinstance(error.__cause__, TimeoutError)
+                how: How = "unanswered" if silent else "undialled"
+                raise StageBlamed(hop, f"it cannot be reached: {error}", how) from error
             self.stages[index] = link
         drawn = len(self._log.drawn)
         if kept:

@@ -147,3 +147,8 @@ def test_neighbours_that_are_lost_themselves_or_unknown_count_as_nothing() -> No
     whole = refill_route(TOTAL, known, set(), _rng(), _route((1, 4, 8)))
     assert whole == _route((2, 0, 4), (1, 4, 8), (3, 8, 12))
     assert not gaps(TOTAL, [part for _, part in whole])
+
+
+def test_where_nothing_is_lost_the_route_stays() -> None:
+    kept = _route((1, 0, 4), (2, 4, TOTAL))
+    assert refill_route(TOTAL, [], set(), _rng(), kept) == kept

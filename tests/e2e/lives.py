@@ -61,7 +61,8 @@ class Life:
     def ready(self) -> bool:
         """Whether it last told that it serves a slice; a sentinel whether it told anything."""
         last = self.samples[-1][1] if self.samples else None
-        return last is not None and (self.name == "sentinel" or last.stage == "ready")
+        sentinel = self.name.startswith("sentinel")
+        return last is not None and (sentinel or last.stage == "ready")
 
     def age(self) -> float:
         """Seconds from its start to what it told last."""
@@ -113,8 +114,8 @@ class Watch:
     # --- what is done to them ---------------------------------------------------------------
 
     async def start(self, name: str, *extra: str) -> Life:
-        """Start a node and attach to it; a sentinel if that is its name."""
-        if name == "sentinel":
+        """Start a node and attach to it; a sentinel if its name begins so."""
+        if name.startswith("sentinel"):
             arguments = ["sentinel", "--listen", "127.0.0.1:0"]
         else:
             arguments = ["host", "--model", str(self._model), "--listen", "127.0.0.1:0"]

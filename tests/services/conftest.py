@@ -10,7 +10,16 @@ import torch
 
 from diffuse_core.adapters.models.store import FileModelStore
 from diffuse_core.domain import gossip
-from diffuse_core.services import generation, host, observer, placement, run, stage
+from diffuse_core.services import (
+    generation,
+    host,
+    observer,
+    placement,
+    run,
+    session_terms,
+    stage,
+    stage_run,
+)
 from diffuse_core.services.model_choice import AUTO
 from tests.services.cluster import Cluster, start_split
 from tests.services.intruder import CREDITS, honest_session
@@ -43,6 +52,16 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of several pieces and messages, a ring that soon waits, and as patient as ever."""
+    monkeypatch.setattr(stage_run, "PREFILL_ROWS", 16)
+    monkeypatch.setattr(session_terms, "MAX_ROWS", 16)
+    monkeypatch.setattr(run, "CREDITS", 8)
+    monkeypatch.setattr(generation, "MOST_GRACE_S", 3600.0)
+    monkeypatch.setattr(generation, "LOOK_S", 1.0)
 
 
 @pytest.fixture

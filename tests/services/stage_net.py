@@ -23,8 +23,9 @@ from diffuse_core.domain.members import Member
 from diffuse_core.domain.records import Holding, Load, ModelRef, Record
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Healed, Waiting
-from diffuse_core.errors import Refused
+from diffuse_core.errors import Refused, Unreachable
 from diffuse_core.services.answer_log import AnswerLog
+from diffuse_core.services.circuits import CircuitTransport
 from diffuse_core.services.compute import ComputeThread
 from diffuse_core.services.generation import Generation
 from diffuse_core.services.links import Links
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AsyncExitStack
 
+    from diffuse_core.adapters.memory_transport import MemoryTransport
     from diffuse_core.domain.view import NetworkView
-    from diffuse_core.model_ports import LongPass, StageResult, StageStep
+    from diffuse_core.model_ports import Executor, LongPass, StageResult, StageStep
+    from diffuse_core.ports import Channel, Clock, Transport
     from tests.services.tiny_model import TinyModel
 
 BUDGET = 2**26
@@ -49,8 +52,8 @@ Outcome = "StageResult | Refused | None"
 class CountingExecutor:
     """The real executor, which counts rows and lets a test spoil what comes of them."""
 
-    def __init__(self, tiny: TinyModel, part: Slice) -> None:
-        self._inner = load_slice(DirectorySource(tiny.path), part, "fp32", lambda _: None)
+    def __init__(self, inner: Executor) -> None:
+        self._inner = inner
         self.rows: Counter[int] = Counter()
         """How often the row of each position was computed."""
         self.at_row: dict[int, Callable[[], object]] = {}
@@ -95,19 +98,25 @@ class StageHost:
         self.part = part
         self.identity = Identity(bytes([next(net.seeds)]) * 32)
         self.id: NodeId = self.identity.node
-        self.links = Links(net.memory.transport(self.id), self.id)
-        self.compute = ComputeThread()
-        self.executor = CountingExecutor(net.tiny, part)
+        self.transport = net.transport(self.id)
+        self.links = Links(self.transport, self.id)
+        self.clock = net.clock
+        self.compute = net.compute()
+        self.executor = CountingExecutor(net.loaded(part))
         self.stage = StageService(
-            self.id, self.links, SystemClock(), self.compute, self.executor, net.model, BUDGET
+            self.id, self.links, self.clock, self.compute, self.executor, net.model, BUDGET
         )
         self.address = ""
         self.alive = True
 
     async def start(self) -> None:
-        transport = self.net.memory.transport(self.id)
-        self._listener = await transport.listen("mem", 0, self.links.accept)
+        self._listener = await self.transport.listen("mem", 0, self.links.accept)
         self.address = self._listener.address
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it says that it is met."""
+        return (self.address,)
 
     async def stop(self) -> None:
         if self.alive:
@@ -126,10 +135,22 @@ class StageHost:
     def freeze(self) -> None:
         """As SIGSTOP or a blackhole: links stand, and nothing comes over them."""
         self.alive = False
+        self.net.frozen.add(self.address)
         self.links._handlers.clear()
         for links in self.links.linked().values():
             for link in links:
                 link.send = swallow
+
+    def cut(self) -> None:
+        """All its links end, and it is reached by nobody; it lives, and others do not know."""
+        self.alive = False
+        for other in self.net.nodes - {self.id}:
+            self.net.memory.cut(self.id, other)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the machine runs, be it reached or not."""
+        return self.address in self.net.memory._listeners and self.address not in self.net.frozen
 
     def soon(self, act: Callable[[], object]) -> Callable[[], object]:
         """`act` in the event loop, whichever thread calls."""
@@ -139,7 +160,7 @@ class StageHost:
     def member(self) -> Member:
         holding = Holding(self.net.model, self.part, "ready")
         record = Record(
-            self.id, 1, "host", "test", (self.address,), BUDGET, holding, Load(kv_budget=BUDGET)
+            self.id, 1, "host", "test", self.addresses, BUDGET, holding, Load(kv_budget=BUDGET)
         )
         return Member(record=record, liveness="alive", heard_at=0.0)
 
@@ -148,10 +169,35 @@ async def swallow(*_: object) -> None:
     """Send nothing."""
 
 
+class FrostyTransport:
+    """A transport over which machines that are frozen take a connection, and no more."""
+
+    def __init__(self, inner: MemoryTransport, frozen: set[str]) -> None:
+        self._inner = inner
+        self._frozen = frozen
+        self.unheard: set[str] = set()
+        """More of them, as far as this node can tell."""
+        self.listen, self.secure = inner.listen, inner.secure
+
+    async def dial(self, address: str, expected: NodeId | None, seconds: float) -> Channel:
+        if address not in self._frozen | self.unheard:
+            return await self._inner.dial(address, expected, seconds)
+        await asyncio.sleep(seconds)
+        raise Unreachable(f"no answer from {address} within {seconds:g} s") from TimeoutError()
+
+
 class StageNet:
     """Hosts, and a client that knows them; implements services.directory.Directory."""
 
-    def __init__(self, stack: AsyncExitStack, tiny: TinyModel) -> None:
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        tiny: TinyModel,
+        clock: Clock | None = None,
+        compute: Callable[[], ComputeThread] = ComputeThread,
+        spare: dict[object, Executor] | None = None,
+    ) -> None:
+        """`spare` has executors of networks before it, which are free, and gets those of this."""
         source = DirectorySource(tiny.path)
         self.tiny = tiny
         self.stack = stack
@@ -160,15 +206,35 @@ class StageNet:
         self.model = ModelRef("tiny", "f" * 64, "fp32", source.shape("fp32"), "0" * 64)
         self.hosts: list[StageHost] = []
         self.members_: dict[NodeId, Member] = {}
-        self.clock = SystemClock()
+        self.clock = SystemClock() if clock is None else clock
+        self.compute = compute
+        self._spare = {} if spare is None else spare
+        self.frozen: set[str] = set()
+        """Addresses of frozen machines."""
         self.id = Identity(b"c" * 32).node
-        self.links = Links(self.memory.transport(self.id))
+        self.nodes = {self.id}
+        self.links = Links(self.transport(self.id))
         self.desk = SessionDesk(self.links)
         stack.push_async_callback(self.desk.tasks.close)
         stack.push_async_callback(self.links.close)
 
-    async def host(self, start: int, end: int) -> StageHost:
-        host = StageHost(self, Slice(start, end))
+    def loaded(self, part: Slice) -> Executor:
+        """An executor of a slice, for the next host of it."""
+        key = self.tiny.path, part, sum(host.part == part for host in self.hosts)
+        if key not in self._spare:
+            source = DirectorySource(self.tiny.path)
+            self._spare[key] = load_slice(source, part, "fp32", lambda _: None)
+        return self._spare[key]
+
+    def transport(self, node: NodeId) -> Transport:
+        """That of one of its nodes."""
+        return CircuitTransport(FrostyTransport(self.memory.transport(node), self.frozen), node)
+
+    async def host(
+        self, start: int, end: int, kind: Callable[[StageNet, Slice], StageHost] = StageHost
+    ) -> StageHost:
+        host = kind(self, Slice(start, end))
+        self.nodes.add(host.id)
         await host.start()
         self.stack.push_async_callback(host.stop)
         self.hosts.append(host)

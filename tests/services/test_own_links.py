@@ -56,6 +56,24 @@ def test_the_oldest_are_forgotten() -> None:
     assert guesses.reveal(rows(1, 0)).drafts == (5,)
 
 
+async def test_what_came_out_of_a_socket_goes_to_its_handler_at_once() -> None:
+    own, heard = Identity(b"1" * 32).node, []
+
+    def take(link: object, message: ForwardHidden, body: memoryview) -> bool:
+        heard.append((message, bytes(body)))
+        return len(heard) == 1
+
+    links = OwnLinks(Links(MemoryNetwork().transport(own), own), own, Guesses())
+    given = object(), rows(40), memoryview(b"rows")
+    assert not links.promptly(*given)
+    links.handle_promptly(ForwardHidden, take)
+    assert links.promptly(*given)
+    assert not links.promptly(*given)
+    assert heard == [(rows(40), b"rows")] * 2
+    links.unhandle(ForwardHidden)
+    assert not links.promptly(*given)
+
+
 async def test_no_stranger_is_ever_met_undisguised() -> None:
     """Neither over a link that is dialled, nor over one that is there."""
     network = MemoryNetwork()
