@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from diffuse_core.services.client import ClientService
 
 SHORT = 8
+MAY_BE_WRONG = "this answer may be wrong from the beginning: ask again"
+"""Where an audit did not agree with a Stage."""
 
 
 class Answer:
@@ -131,6 +133,8 @@ class Answer:
                 self.audits.append(event)
                 if self.finished is None:
                     self._say_between(f"audit: {audit_text(event)}")
+                    if event.verdict == "differs":
+                        self._say_between(f"{MAY_BE_WRONG}; Ctrl+C ends it")
             case Healed():
                 self.route = event.route
                 self.healed.append(event)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from diffuse_core.cli.answer import SHORT, Answer, healed_text
+from diffuse_core.cli.answer import MAY_BE_WRONG, SHORT, Answer, healed_text
 from diffuse_core.cli.waterfall_text import waterfall_lines
 from diffuse_core.domain.narration import audit_text
 from diffuse_core.domain.plain_text import clean
@@ -25,9 +25,11 @@ def print_losses(answer: Answer) -> None:
 
 
 def print_audits(answer: Answer) -> None:
-    """A line for each Stage that was audited."""
+    """A line for each Stage that was audited, and whether the answer is to be trusted."""
     for found in answer.audits:
         _say(f"audit: {audit_text(found)}")
+    if any(found.verdict == "differs" for found in answer.audits):
+        _say(f"({MAY_BE_WRONG})")
 
 
 def print_timings(answer: Answer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.domain.narration import audit_text
 from diffuse_core.domain.pass_times import ms_text, stage_times
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.view import ChatMessage
@@ -13,7 +14,14 @@ from diffuse_tui.presenter.spans import Line, Span
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diffuse_core.domain.view import Finished, Healed, RouteStep, StageTiming, Waiting
+    from diffuse_core.domain.view import (
+        Audited,
+        Finished,
+        Healed,
+        RouteStep,
+        StageTiming,
+        Waiting,
+    )
 
 MAX_MESSAGES = 255
 MAX_CHARS = 200_000
@@ -90,6 +98,11 @@ def waiting_line(waiting: Waiting) -> Line:
         f"{max(0.0, waiting.seconds):.0f} s for a host that takes layers {waiting.lost.slice}"
     )
     return (Span(text, "warning"),)
+
+
+def audited_line(found: Audited) -> Line:
+    """`▲ audit: stage 1a2b3c4d (layers 10:20) did not agree with 5e6f7a8b; doubtful ...`."""
+    return (Span(f"▲ audit: {clean_line(audit_text(found))}", "warning"),)
 
 
 def stage_lines(

@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.view import (
+    Audited,
     Failed,
     Finished,
     GenerateRequest,
@@ -23,6 +24,7 @@ from diffuse_core.domain.view import (
 from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
     Turn,
+    audited_line,
     brief_line,
     context,
     finished_lines,
@@ -201,6 +203,8 @@ class ChatPane(Vertical):
             case Healed() as healed:
                 # The text goes on; Finished.events tell more of it at the end.
                 turn.happened(healed_line(healed))
+            case Audited() as found:
+                turn.happened(audited_line(found))
             case Finished() as done:
                 self._settled = True
                 lines = finished_lines(done, self._left_out, self._passes)

@@ -13,6 +13,7 @@ import pytest
 
 from diffuse_core import wiring
 from diffuse_core.cli import run
+from diffuse_core.cli.answer import MAY_BE_WRONG
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import (
     Audited,
@@ -149,6 +150,7 @@ def test_audits_are_lines_for_people_after_the_answer(say: Say) -> None:
         + TOLD
         + "audit: stage cdcdcdcd (layers 4:8) did not agree with two others, 11111111 "
         "and 22222222 (rows 0.52 apart, 0.08 passes); quarantined cdcdcdcd\n"
+        f"({MAY_BE_WRONG})\n"
     )
 
 
@@ -162,6 +164,7 @@ def test_a_liar_found_on_the_way_is_told_at_once(say: Say) -> None:
     _, out, err = say([*BEGUN[:2], LIES, BEGUN[2], finished(0)])
     assert out == "Hello\n"
     assert err.startswith("(audit: stage cdcdcdcd (layers 4:8) did not agree")
+    assert err.splitlines()[1] == f"({MAY_BE_WRONG}; Ctrl+C ends it)"
     assert "auditing" not in err
 
 

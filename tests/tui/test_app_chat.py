@@ -16,6 +16,8 @@ from tui_fakes import Node, finished, network, node, served
 
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import (
+    Audited,
+    Comparison,
     Failed,
     Healed,
     RouteChosen,
@@ -70,6 +72,15 @@ def healed(lost: str, other: str) -> Healed:
     )
 
 
+LIAR = Audited(
+    node="77777777" * 8,
+    slice=Slice(10, 20),
+    verdict="differs",
+    auditors=(Comparison(auditor="02" * 32, agrees=False, difference=0.5),),
+    doubtful=("77777777" * 8,),
+)
+
+
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_a_healed_answer_says_so_and_goes_on(size: tuple[int, int]) -> None:
     there = Node()
@@ -85,11 +96,13 @@ async def test_a_healed_answer_says_so_and_goes_on(size: tuple[int, int]) -> Non
         events.put_nowait(lost)
         await shown(pilot, "✚ healed: stage 1a2b3c4d")
         events.put_nowait(healed("5e6f7a8b", "77777777"))
+        events.put_nowait(LIAR)
         events.put_nowait(TextDelta("three"))
         await shown(pilot, "one two three▍")
         foot = "\n".join(turn_feet(pilot))
         assert "stage 1a2b3c4d was lost, went on with 5e6f7a8b after 0.4 s" in foot
         assert "stage 5e6f7a8b was lost, went on with 77777777 after 0.4 s" in foot
+        assert "audit: stage 77777777 (layers 10:20) did not agree" in foot
         events.put_nowait(finished(events=("stage 1a2b3c4d was lost",)))
         events.put_nowait(None)
         await until(pilot, idle(pilot))

@@ -4,12 +4,13 @@ import pytest
 from tui_fakes import finished
 
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import Healed, RouteStep, StageTiming, Waiting
+from diffuse_core.domain.view import Audited, Healed, RouteStep, StageTiming, Waiting
 from diffuse_tui.presenter.blocks import BlockCutter, too_much_for_markdown
 from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
     MAX_MESSAGES,
     Turn,
+    audited_line,
     brief_line,
     context,
     finished_lines,
@@ -77,6 +78,14 @@ def test_what_is_waited_for_in_one_line() -> None:
     lost = RouteStep("1a2b3c4d" * 8, Slice(10, 20))
     assert plain(waiting_line(Waiting(lost=lost, why="gone", seconds=10.0))) == (
         "… waiting: stage 1a2b3c4d was lost, up to 10 s for a host that takes layers 10:20"
+    )
+
+
+def test_a_liar_in_one_line() -> None:
+    slice_, stage = Slice(10, 20), "1a2b3c4d" * 8
+    found = Audited(node=stage, slice=slice_, verdict="unaudited", reason="it \x1b[2J\nends")
+    assert plain(audited_line(found)) == (
+        "▲ audit: stage 1a2b3c4d (layers 10:20) was not audited: it ␛[2J ends"
     )
 
 
