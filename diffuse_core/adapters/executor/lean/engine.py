@@ -124,7 +124,7 @@ class LeanEngine:
         if used < self._alone:
             # A lone row would go through another kernel, whose last bits differ.
             x = functional.pad(x, (0, 0, 0, self._alone - used))
-        seating = Seating(seats, x.shape[0])
+        seating = Seating(seats, x.shape[0], self._family, self._dtype, self._device)
         nobody = [(0, 1)] * (x.shape[0] - used)
         turns = self._rotary.turns([*((seat.start, seat.end) for seat in seats), *nobody])
         for slot, number in enumerate(range(part.start, part.end)):

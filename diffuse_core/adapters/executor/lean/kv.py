@@ -9,6 +9,8 @@ import torch
 from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diffuse_core.adapters.executor.lean.family import Family
     from diffuse_core.domain.slices import Slice
 
@@ -26,16 +28,22 @@ class LeanCache:
         self.part = part
         self.budget = budget
         self.length = 0
-        shape = (2 * family.kv_heads, budget, family.head_dim)
-        self.tables = [torch.empty(shape, dtype=dtype, device=device) for _ in range(len(part))]
+        shape = (len(part), 2 * family.kv_heads, budget, family.head_dim)
+        whole = torch.empty(shape, dtype=dtype, device=device)
+        self.tables: Sequence[torch.Tensor] = whole.unbind(0)
         """A layer's (2 * kv_heads, budget, head_dim), keys first."""
-        # The same memory as a pass of one row looks at it: made once, for each view costs a µs.
-        self.rows = [table.transpose(0, 1) for table in self.tables]
-        """(budget, 2 * kv_heads, head_dim)."""
-        self.keys = [table[: family.kv_heads].unsqueeze(0) for table in self.tables]
-        """(1, kv_heads, budget, head_dim)."""
-        self.values = [table[family.kv_heads :].unsqueeze(0) for table in self.tables]
-        """(1, kv_heads, budget, head_dim)."""
+        # All layers at once, for each view that a pass makes of one costs a µs.
+        self._rows = whole.transpose(1, 2)
+        self._keys = whole[:, : family.kv_heads].unsqueeze(1)
+        self._values = whole[:, family.kv_heads :].unsqueeze(1)
+
+    def rows(self, start: int, end: int) -> Sequence[torch.Tensor]:
+        """Each layer's (end - start, 2 * kv_heads, head_dim), to be written."""
+        return self._rows.narrow(1, start, end - start).unbind(0)
+
+    def seen(self, end: int) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+        """Each layer's keys and values (1, kv_heads, end, head_dim)."""
+        return self._keys.narrow(3, 0, end).unbind(0), self._values.narrow(3, 0, end).unbind(0)
 
     def crop(self, length: int) -> None:
         """Forget the positions from `length` on.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from diffuse_core.adapters.executor.lean.attention import attend
-
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.attention import Seating
     from diffuse_core.adapters.executor.lean.family import Family
@@ -45,12 +43,8 @@ class Layer:
     def __init__(self, family: Family, number: int, weights: LayerWeights) -> None:
         self.weights = weights
         self._eps = family.eps
-        self._heads = family.heads
-        self._turned = family.heads + family.kv_heads
-        self._all = family.heads + 2 * family.kv_heads
         self._head = (family.head_dim,)
         self._rotary = family.rotary[number]
-        self._window = family.windows[number]
 
     def mix(
         self, x: torch.Tensor, turns: torch.Tensor, seating: Seating, slot: int
@@ -64,19 +58,14 @@ class Layer:
             slot: the layer's place in the caches of this pass.
         """
         own = self.weights
-        qkv = own.qkv(own.input_norm(x))
-        # In fp32 from here to the cache: rounding a turned key twice would cost accuracy.
-        heads = qkv.to(torch.float32).view(x.shape[0], self._all, -1)
+        seating.flat.copy_(own.qkv(own.input_norm(x)))
         if own.query_norm is not None:
-            self._normalise(heads[:, : self._heads], own.query_norm)
+            self._normalise(seating.queries, own.query_norm)
         if own.key_norm is not None:
-            self._normalise(heads[:, self._heads : self._turned], own.key_norm)
+            self._normalise(seating.keys, own.key_norm)
         if self._rotary:
-            pairs = torch.view_as_complex(heads.view(x.shape[0], self._all, -1, 2))
-            pairs.narrow(1, 0, self._turned).mul_(turns)
-        query = heads[:, : self._heads].to(x.dtype)
-        mixed = attend(query, heads[:, self._heads :], seating, slot, self._window)
-        return own.output.onto(mixed, x)
+            seating.pairs.mul_(turns)
+        return own.output.onto(seating.attend(slot), x)
 
     def feed(self, x: torch.Tensor) -> torch.Tensor:
         """Hidden states (n, width) after the feed-forward part, from those after the attention."""
