@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.shapes import ITEM_BYTES
+from diffuse_core.domain.session_memory import Wishes, most_rows, session_bytes
 from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from diffuse_core.domain.slices import Slice
 
 MAX_SESSIONS = 64
+MOST_OF_ONE = 48
+"""Sessions that one Client may have here: nobody takes all places, for a while, for nothing."""
 
 
 @dataclass(frozen=True)
 class StageTerms:
-    """What a Stage can offer at this moment; KV figures in bytes."""
+    """What a Stage can offer at this moment; KV figures (and the like) in bytes."""
 
     own: NodeId
     model: ModelRef
@@ -30,13 +32,15 @@ class StageTerms:
     kv_budget: int
     sessions: int
     leaving: bool = False
+    of_client: int = 0
+    """Sessions of the Client that asks."""
 
 
 def admit(message: OpenSession, terms: StageTerms) -> int:
     """Decide on a Session before anything is kept for it; the bytes it will need.
 
-    They are its KV, and what it gives to the next Stage, which is kept for one that may take that
-    one's place.
+    They are its KV, what it gives to the next Stage, which is kept for one that may take that
+    one's place, and all else that it can come to take (see domain.session_memory).
 
     Raises:
         Refused: with the reason.
@@ -61,6 +65,8 @@ def admit(message: OpenSession, terms: StageTerms) -> int:
         raise Refused("this host is leaving", "leaving")
     if terms.sessions >= MAX_SESSIONS:
         raise Refused(f"{MAX_SESSIONS} sessions run here already", "busy")
+    if terms.of_client >= MOST_OF_ONE:
+        raise Refused(f"{MOST_OF_ONE} sessions of yours run here already", "busy")
     return _room(message, terms)
 
 
@@ -78,26 +84,38 @@ def _check_past(message: OpenSession) -> None:
 
 
 def _room(message: OpenSession, terms: StageTerms) -> int:
-    shape = terms.model.shape
-    per_position = len(message.route[message.index].part) * shape.kv_bytes
-    if message.index < len(message.route) - 1:
-        per_position += shape.hidden * ITEM_BYTES[terms.model.contract]
-    per_position += len(message.spots) * ITEM_BYTES[terms.model.contract]
-    need = per_position * message.budget
+    shape, contract = terms.model.shape, terms.model.contract
+    part, wishes = message.route[message.index].part, _wishes(message)
+    need = session_bytes(shape, contract, part, message.budget, wishes)
     if need > terms.kv_budget:
+        most = most_rows(shape, contract, part, terms.kv_budget, wishes)
         raise Refused(
             f"{message.budget} positions (prompt and answer) are more than this host ever has "
-            f"room for: at most {terms.kv_budget // max(1, per_position)}",
+            f"room for: at most {most}",
             "memory",
         )
     free = max(0, terms.kv_budget - terms.kv_used)
     if need > free:
         raise Refused(
-            f"{message.budget} positions need {need / 2**20:.1f} MiB of KV; "
+            f"{message.budget} positions need {need / 2**20:.1f} MiB of KV and the like; "
             f"{free / 2**20:.1f} of {terms.kv_budget / 2**20:.1f} MiB are free",
             "memory",
         )
     return need
+
+
+def _wishes(message: OpenSession) -> Wishes:
+    decoding = message.decoding
+    return Wishes(
+        message.prompt,
+        len(message.spots),
+        decoding.logprobs,
+        decoding.sampling.needs_past,
+        len(decoding.sampling.logit_bias),
+        message.audit,
+        message.timed,
+        message.index,
+    )
 
 
 def check_route(route: Sequence[Hop], index: int, layers: int) -> None:

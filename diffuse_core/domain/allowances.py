@@ -61,6 +61,13 @@ class Allowances:
 
     def spend(self, node: Hashable, amount: float, now: float) -> bool:
         """Take `amount` of what `node` may; whether there was as much."""
+        return self._of(node).spend(amount, now)
+
+    def ready_at(self, node: Hashable, amount: float, now: float) -> float:
+        """When `node` may have `amount`; now, when at once. It gets no more than the burst."""
+        return self._of(node).ready_at(amount, now)
+
+    def _of(self, node: Hashable) -> Allowance:
         allowance = self._kept.get(node)
         if allowance is None:
             allowance = self._kept[node] = Allowance(self._burst, self._per_s)
@@ -68,4 +75,4 @@ class Allowances:
                 self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(node)
-        return allowance.spend(amount, now)
+        return allowance

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.shapes import ITEM_BYTES
+from diffuse_core.domain.session_memory import Wishes, session_bytes
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import UsageError
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from diffuse_core.domain.shapes import Contract, ModelShape
 
 MIB = 2**20
+OWN = Wishes(penalties=True, timed=True)
+"""What answers may ask for here without more being reserved for them."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +83,28 @@ def check_drawing(sampling: SamplingParams, *, tail: bool) -> None:
         )
 
 
-def row_bytes(shape: ModelShape, contract: Contract, part: Slice) -> int:
-    """What one position takes in `part`: KV, and what is kept for the next Stage."""
-    kept = shape.hidden * ITEM_BYTES[contract] if part.end < shape.layers else 0
-    return len(part) * shape.kv_bytes + kept
-
-
 def own_need(shape: ModelShape, contract: Contract, parts: Sequence[Slice], rows: int) -> OwnNeed:
     """What `parts` take for a Session of `rows` positions."""
     return OwnNeed(
         sum(shape.weight_bytes(part) for part in parts),
-        rows * sum(row_bytes(shape, contract, part) for part in parts),
+        sum(session_bytes(shape, contract, part, rows, OWN) for part in parts) if rows else 0,
     )
+
+
+def kv_rooms(
+    shape: ModelShape, contract: Contract, parts: Sequence[Slice], room: int
+) -> tuple[int, ...]:
+    """How `room` bytes for Sessions are shared: the longest one there is room for fits into each.
+
+    What is left over is shared in the same way.
+    """
+    least, beyond = 1, shape.context + 1
+    while beyond - least > 1:
+        rows = (least + beyond) // 2
+        fits = own_need(shape, contract, parts, rows).kv <= room
+        least, beyond = (rows, beyond) if fits else (least, rows)
+    shares = [session_bytes(shape, contract, part, least, OWN) for part in parts]
+    return tuple(room * share // sum(shares) for share in shares)
 
 
 def check_room(

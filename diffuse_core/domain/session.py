@@ -8,6 +8,7 @@ what makes the rest of them void.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,8 +35,25 @@ WINDOW_ROWS = 4 * PREFILL_ROWS
 So a slow Stage holds few hidden states, and a long prompt waits where it is ids.
 """
 
+STRAY_PIECES = 16
+"""Pieces of a prompt that may come beside those it is to be cut into: each is kept by itself."""
 
-@dataclass(frozen=True)
+
+def whole_piece(most: int) -> int:
+    """A piece of at most so many rows that larger ones, and what Clients send, are made of."""
+    return 1 << max(0, most.bit_length() - 1)
+
+
+def common_name(client: bytes, session: bytes) -> bytes:
+    """What Stages call a Session of `client` among each other; 16 bytes.
+
+    A Client names its Session by an id, which it may choose as it likes. So others may choose the
+    same, by chance or because they heard of it; their Sessions have another name.
+    """
+    return hashlib.blake2b(client + session, digest_size=16, person=b"diffuse session").digest()
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Rows that have one pass, from `position` on; the last of them are of guessed `drafts`."""
 
@@ -57,9 +75,19 @@ class Group:
 class StageSession:
     """One Session on one Stage: rows received, run and sent on, and its place in the Route."""
 
-    def __init__(self, message: OpenSession, alone: int = 1, piece: int = PREFILL_ROWS) -> None:
+    def __init__(
+        self,
+        message: OpenSession,
+        alone: int = 1,
+        piece: int = PREFILL_ROWS,
+        *,
+        client: bytes = b"",
+    ) -> None:
         """Decode rows run at most `alone` at a time, prompts in pieces of `piece` rows."""
         self.id = message.session
+        """Between the Client and this Stage."""
+        self.name = common_name(client, message.session)
+        """Between Stages, and for the executor."""
         self.decoding = message.decoding
         self.budget = message.budget
         self.prompt = message.prompt
@@ -68,6 +96,7 @@ class StageSession:
         self.alone = alone
         self.piece = piece
         self.draws = Draws(message)
+        self._pieces = 0
         self.received = 0
         self.ran = 0
         self.sent = 0
@@ -104,6 +133,9 @@ class StageSession:
         """
         self._check(Group(position, rows, drafts))
         groups = [Group(position, rows, drafts)] if drafts else self._cut(position, rows)
+        self._check_crowd(position, len(groups))
+        if position < self.prompt:
+            self._pieces += len(groups)
         self._taken += rows
         self.received = position + rows
         self._right = self.received - len(drafts)
@@ -120,10 +152,30 @@ class StageSession:
             raise Refused("rows of the prompt and of the answer came together")
         if group.drafts:
             self._check_drafts(group)
+        if at < self.prompt:
+            self._check_piece(group)
         if self.is_last and group.right > self.prompt + self.drawn:
             raise Refused("rows came for tokens that were not drawn")
         if not self.is_first and self._taken + group.rows - self._run > WINDOW_ROWS:
             raise Refused(f"more than {WINDOW_ROWS} rows wait at this stage")
+
+    def _check_piece(self, group: Group) -> None:
+        """A Client may cut its prompt as it likes, but nobody else.
+
+        Who takes the place of the Stage before sends whole pieces; here must be no half of one.
+        """
+        at, due = group.position, min(self.piece, self.prompt - group.position)
+        if not self.is_first and (at % self.piece or group.rows != due):
+            raise Refused(
+                f"{group.rows} rows of the prompt came from position {at} on; pieces have "
+                f"{self.piece} rows"
+            )
+
+    def _check_crowd(self, position: int, more: int) -> None:
+        """Each piece of a prompt has a pass of its own, and is kept by itself."""
+        most = -(-self.prompt // self.piece) + STRAY_PIECES
+        if position < self.prompt and self._pieces + more > most:
+            raise Refused(f"a prompt of {self.prompt} rows came in more than {most} pieces")
 
     def _check_drafts(self, group: Group) -> None:
         if group.position < self.prompt or group.right != group.position + 1:
@@ -202,6 +254,7 @@ class StageSession:
         Only when no pass is under way.
         """
         held = self._ran_known() if most is None else min(self._ran_known(), most)
+        self._pieces -= sum(group.position < self.prompt for group in self.pending)
         self.pending.clear()
         self.received = self.ran = self._right = self._ran_right = held
         self.sent = min(self.sent, held)

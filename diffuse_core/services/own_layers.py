@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.own_layers import check_room, need_text, own_need, row_bytes
+from diffuse_core.domain.own_layers import check_room, kv_rooms, need_text, own_need
 from diffuse_core.domain.selection import DEMO_ALIAS, fetch_name
 from diffuse_core.errors import ModelUnknown, ModelUnusable
 from diffuse_core.services.compute import ComputeThread
@@ -74,9 +74,8 @@ class OwnLayers:
         if self.model is None:
             return ()
         shape, contract = self.model.shape, self.model.contract
-        rows = [row_bytes(shape, contract, part) for part in self.parts]
         left = max(0, self._room - own_need(shape, contract, self.parts, 0).weights)
-        return tuple(left * row // max(1, sum(rows)) for row in rows)
+        return kv_rooms(shape, contract, self.parts, left)
 
     async def load(self, model: ModelRef, parts: tuple[Slice, ...], rows: int) -> None:
         """Have these parts, and room for a Session of `rows` positions through them.

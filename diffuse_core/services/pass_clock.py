@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain import waterfall
+from diffuse_core.domain.messages import MARK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,6 +50,9 @@ class PassClock:
     def arrived(self, groups: int, marks: bytes) -> None:
         """Rows came, cut for so many passes."""
         now = self._clock.monotonic()
+        if len(marks) > waterfall.STAMP_BYTES + MARK_BYTES * self._index:
+            # Of more Stages than there are before this one: it waits for a pass, and is no use.
+            marks = b""
         wire = self._hop.wire_us(marks, waterfall.micros(now))
         self._waiting.extend([(marks, wire, now)] * groups)
 

@@ -16,6 +16,7 @@ from diffuse_core.domain.own_sessions import OwnSessions
 from diffuse_core.domain.records import record_node
 from diffuse_core.domain.router import Candidate, candidate_of, choose_route, refill_route
 from diffuse_core.domain.selection import no_way_text
+from diffuse_core.domain.session_memory import PLAIN, Wishes, most_rows
 from diffuse_core.domain.slices import gaps
 from diffuse_core.errors import DiffuseError, ModelIncomplete, Refused, Unreachable
 from diffuse_core.services.blame import Blame
@@ -221,7 +222,13 @@ class RouteChoice:
         `rows` come before the first of these tokens.
         """
         budgets = self._budgets()
-        rooms = [self._room(budgets, hop.node, hop.part) for hop in route]
+        sampling = decoding.sampling
+        wishes = Wishes(
+            logprobs=decoding.logprobs,
+            penalties=sampling.needs_past,
+            biases=len(sampling.logit_bias),
+        )
+        rooms = [self._room(budgets, hop.node, hop.part, wishes) for hop in route]
         room = min(rooms) - rows
         if not 0 < room < decoding.max_tokens:
             return decoding
@@ -230,11 +237,14 @@ class RouteChoice:
     def _budgets(self) -> dict[bytes, int]:
         return {m.record.node: m.record.load.kv_budget for m in self._directory.members()}
 
-    def _room(self, budgets: dict[bytes, int], node: bytes, part: Slice) -> int:
-        """Rows of KV that a node says it can ever hold for these layers."""
-        row = len(part) * self.model.shape.kv_bytes
+    def _room(
+        self, budgets: dict[bytes, int], node: bytes, part: Slice, wishes: Wishes = PLAIN
+    ) -> int:
+        """Rows of the longest Session that a node says it ever has room for in these layers."""
         budget = budgets.get(node)
-        return budget // row if budget and row else UNBOUNDED
+        if not budget:
+            return UNBOUNDED
+        return most_rows(self.model.shape, self.model.contract, part, budget, wishes)
 
     # --- whom not to take -------------------------------------------------------------
 

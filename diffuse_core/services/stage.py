@@ -14,28 +14,26 @@ from diffuse_core.domain.admission import StageTerms, admit, check_route
 from diffuse_core.domain.identity import NodeId, short_text
 from diffuse_core.domain.messages import (
     CloseSession,
-    Credit,
-    ForwardHidden,
-    ForwardTokens,
     OpenSession,
     Reroute,
     Resume,
-    RowsRun,
     SessionAlive,
     SessionFailed,
     SessionRefused,
     WatchSession,
 )
 from diffuse_core.domain.rms_band import Learned
-from diffuse_core.domain.token_line import Tokens
+from diffuse_core.domain.session import common_name
 from diffuse_core.errors import RefusalReason, Refused
 from diffuse_core.services.meter import Meter
 from diffuse_core.services.pass_clock import PassClock
 from diffuse_core.services.scheduler import Scheduler
 from diffuse_core.services.stage_audit import StageAudits
 from diffuse_core.services.stage_dials import StageDials
-from diffuse_core.services.stage_outlet import NeighbourLost
+from diffuse_core.services.stage_pace import OPENING, TOKENS, Pace
+from diffuse_core.services.stage_rows import StageRows
 from diffuse_core.services.stage_run import RunFailed, StageRun
+from diffuse_core.services.stage_tidings import Tidings
 from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -81,6 +79,7 @@ class StageService:
         self.meter = Meter(clock)
         self._scheduler = Scheduler(executor, compute, clock, self.meter)
         self._runs: dict[bytes, StageRun] = {}
+        """By their names between Stages (see domain.session.common_name)."""
         self._opening: dict[NodeId, asyncio.Task[None]] = {}
         self._learned: defaultdict[int, Learned] = defaultdict(Learned)
         """What came in, by the layer that it came for."""
@@ -94,17 +93,15 @@ class StageService:
         links.handle(OpenSession, self._on_open)
         links.handle(Reroute, self._on_reroute)
         links.handle(Resume, self._on_resume)
-        links.handle(ForwardTokens, self._on_tokens)
-        links.handle(ForwardHidden, self._on_hidden)
-        links.handle(RowsRun, self._on_rows_run)
-        links.handle(Credit, self._on_credit)
         links.handle(CloseSession, self._on_close)
         links.handle(WatchSession, self._on_watch)
-        # What is on the way of every token does not wait for its link's turn.
-        links.handle_promptly(ForwardTokens, self._take_tokens)
-        links.handle_promptly(ForwardHidden, self._take_hidden)
         links.on_ended(self._on_link_ended)
-        self._audits = StageAudits(links, self._tasks, self._runs.get)
+        self._pace = Pace(clock)
+        self._tidings = Tidings(self._tasks)
+        self._audits = StageAudits(links, self._tasks, self._pace, self._runs.get)
+        self._rows = StageRows(
+            own, links, self._runs, self._audits, pause=self._pause, fail=self._fail
+        )
         self._tasks.spawn(self._sweep(), "sweep")
 
     @property
@@ -129,12 +126,12 @@ class StageService:
         """End all Sessions, telling their Clients; idempotent."""
         self.drain()
         for run in list(self._runs.values()):
-            self._forget(run)
-            await run.tell(run.failure(self._own, "leaving", "the host is leaving", kept=False))
+            self._fail(run, self._own, "leaving", "the host is leaving")
+        await self._tidings.told()
         # What still points here would keep the weights in memory when the Host has moved on.
-        self._links.unhandle(OpenSession, Reroute, Resume, ForwardTokens, ForwardHidden)
-        self._links.unhandle(RowsRun, Credit, CloseSession, WatchSession)
+        self._links.unhandle(OpenSession, Reroute, Resume, CloseSession, WatchSession)
         self._links.off_ended(self._on_link_ended)
+        self._rows.close()
         self._audits.close()
         self._dials.close()
         await self._tasks.close()
@@ -143,20 +140,22 @@ class StageService:
     # --- admission --------------------------------------------------------------------
 
     async def _on_open(self, link: Link, message: OpenSession, _body: memoryview) -> None:
+        brought = len(message.past) + len(message.seen)
+        await self._pace.turn(link.remote, OPENING + brought // TOKENS)
         # One at a time of each Client: else one that opens and closes keeps all others waiting.
-        if (before := self._opening.get(link.remote)) is not None:
+        while (before := self._opening.get(link.remote)) is not None:
             await asyncio.wait([before])
-        old = self._runs.get(message.session)
-        if old is not None and old.is_client(link) and old.state.epoch < message.epoch:
+        old = self._find(link, message.session)
+        if old is not None and old.state.epoch < message.epoch:
             self._forget(old)
         try:
-            need = admit(message, self._terms(message.session))
+            need = self._admit(message, link)
             run = self._run(message, link, need)
         except Refused as error:
             await link.send(SessionRefused(message.session, error.reason, str(error)[:512]))
             return
         self.kv_used += need
-        self._runs[message.session] = run
+        self._runs[run.state.name] = run
         opening = self._tasks.spawn(run.open(), "open")
         if opening is not None:
             self._opening[link.remote] = opening
@@ -180,9 +179,30 @@ class StageService:
             self._learned[message.route[message.index].part.start],
         )
 
-    def _terms(self, session: bytes) -> StageTerms:
-        if session in self._runs:
-            raise Refused("that session id is in use")
+    def _find(self, client: Link, session: bytes) -> StageRun | None:
+        """A Session of whoever is at the other end of a link."""
+        return self._runs.get(common_name(client.remote, session))
+
+    def _admit(self, message: OpenSession, client: Link) -> int:
+        if self._find(client, message.session) is not None:
+            raise Refused("you have a session of that id here already")
+        try:
+            return admit(message, self._terms(client))
+        except Refused as error:
+            if error.reason not in ("busy", "memory") or not self._make_room():
+                raise
+        return admit(message, self._terms(client))
+
+    def _make_room(self) -> bool:
+        """Free Sessions of which no use was made for a while; whether there were any."""
+        now = self._clock.monotonic()
+        idle = [run for run in self._runs.values() if run.is_idle(now)]
+        for run in idle:
+            text = "nothing was run for a while, and others need the room"
+            self._fail(run, self._own, "lost", text)
+        return bool(idle)
+
+    def _terms(self, client: Link) -> StageTerms:
         return StageTerms(
             self._own,
             self._model,
@@ -191,6 +211,7 @@ class StageService:
             self.kv_budget,
             len(self._runs),
             self._leaving,
+            sum(run.is_client(client) for run in self._runs.values()),
         )
 
     def _start(self, run: StageRun) -> bool:
@@ -219,8 +240,9 @@ class StageService:
     # --- other Routes -----------------------------------------------------------------
 
     async def _on_reroute(self, link: Link, message: Reroute, _body: memoryview) -> None:
-        run = self._runs.get(message.session)
-        if run is None or not run.is_client(link):
+        await self._pace.turn(link.remote)
+        run = self._find(link, message.session)
+        if run is None:
             text = "this host does not hold the session"
             failed = SessionFailed(message.session, self._own, "lost", text, epoch=message.epoch)
             await link.send(failed)
@@ -239,103 +261,34 @@ class StageService:
             self._fail(run, self._own, "busy", "too many sessions")
 
     async def _on_resume(self, link: Link, message: Resume, _body: memoryview) -> None:
-        run = self._runs.get(message.session)
-        if run is None or not run.is_client(link):
+        await self._pace.turn(link.remote)
+        run = self._find(link, message.session)
+        if run is None:
             return
         run.hear()
         if run.resume(message):
             self._start(run)
 
-    # --- rows -------------------------------------------------------------------------
-
-    async def _on_tokens(self, link: Link, message: ForwardTokens, body: memoryview) -> None:
-        self._take_tokens(link, message, body)
-
-    async def _on_hidden(self, link: Link, message: ForwardHidden, body: memoryview) -> None:
-        self._take_hidden(link, message, body)
-
-    def _take_tokens(self, link: Link, message: ForwardTokens, _body: memoryview) -> bool:
-        run = self._runs.get(message.session)
-        if run is None or not run.state.is_first or not run.listens(message.epoch):
-            return True
-        # One node may be both; what goes round the ring stands behind the prompt.
-        of_client, of_tail = run.is_client(link), link.remote == run.state.tail.node
-        if of_tail and message.position < run.state.prompt:
-            of_tail = False
-        try:
-            if of_tail:
-                run.outlet.source = link
-                run.intake.ring(Tokens(message.position, message.tokens), message.marks)
-            elif of_client:
-                run.hear()
-                run.intake.feed(Tokens(message.position, message.tokens))
-        except Refused as error:
-            if of_client:
-                self._fail(run, self._own, "invalid", str(error))
-            else:
-                self._pause(run, link.remote, "invalid", str(error))
-        return True
-
-    def _take_hidden(self, link: Link, message: ForwardHidden, body: memoryview) -> bool:
-        run = self._runs.get(message.session)
-        if run is None or run.state.before is None or link.remote != run.state.before.node:
-            return True
-        if not run.listens(message.epoch):
-            return True
-        try:
-            run.intake.take_hidden(message, body)
-            run.outlet.source = link
-        except Refused as error:
-            self._pause(run, link.remote, "invalid", str(error))
-        return True
-
-    async def _on_rows_run(self, link: Link, message: RowsRun, _body: memoryview) -> None:
-        run = self._runs.get(message.session)
-        if run is None:
-            self._audits.rows_run(link, message)
-            return
-        if run.state.after is None or link.remote != run.state.after.node:
-            return
-        if not run.listens(message.epoch):
-            return
-        try:
-            run.state.count_ran_after(message.rows)
-            run.outlet.has_room()
-        except Refused as error:
-            self._pause(run, link.remote, "invalid", str(error))
-
-    async def _on_credit(self, link: Link, message: Credit, _body: memoryview) -> None:
-        run = self._runs.get(message.session)
-        if run is None or not run.is_client(link) or not run.state.is_last:
-            return
-        run.hear()
-        run.state.draws.grant(message.tokens)
-        if not run.outlet.flowing:
-            return
-        try:
-            await run.outlet.go_round()
-        except NeighbourLost as error:
-            self._pause(run, NodeId(run.state.ring.node), "lost", str(error))
-        except Refused as error:
-            self._fail(run, self._own, error.reason, str(error))
-
     # --- ends -------------------------------------------------------------------------
 
     async def _on_close(self, link: Link, message: CloseSession, _body: memoryview) -> None:
-        run = self._runs.get(message.session)
-        if run is not None and run.is_client(link):
+        run = self._find(link, message.session)
+        if run is not None:
             self._forget(run)
 
     async def _on_watch(self, link: Link, message: WatchSession, _body: memoryview) -> None:
-        run = self._runs.get(message.session)
-        if run is not None and run.is_client(link):
+        beside = self._runs.get(message.session)
+        if beside is not None and beside.is_beside(link):
+            # What a Client has the Stage before ask does not count as that one's own questions.
+            await self._pace.turn((link.remote, "beside"))
+            await link.send(SessionAlive(message.session))
+            return
+        await self._pace.turn(link.remote)
+        run = self._find(link, message.session)
+        if run is not None:
             run.hear()
             await link.send(run.alive())
-            if run.is_next_relayed:
-                # Not awaited: a Sentinel that reads no more would keep this Client waiting, too.
-                self._tasks.spawn(run.watch_next(self._links), "watch")
-        elif run is not None and run.is_beside(link):
-            await link.send(SessionAlive(message.session))
+            run.next_watch.look(self._links, self._tasks)
         else:
             text = "this host does not hold the session"
             await link.send(SessionFailed(message.session, self._own, "lost", text))
@@ -350,13 +303,13 @@ class StageService:
 
     def _pause(self, run: StageRun, node: bytes, reason: RefusalReason, detail: str) -> None:
         """Keep what is here, for another may take that node's place; and say so once."""
-        if self._runs.get(run.state.id) is not run:
+        if self._runs.get(run.state.name) is not run:
             return
         if run.accuse(node, deaf=reason == "invalid"):
             self._tell(run, node, reason, detail, kept=True)
 
-    def _fail(self, run: StageRun, node: NodeId, reason: RefusalReason, detail: str) -> None:
-        if self._runs.get(run.state.id) is not run:
+    def _fail(self, run: StageRun, node: bytes, reason: RefusalReason, detail: str) -> None:
+        if self._runs.get(run.state.name) is not run:
             return
         self._forget(run)
         self._tell(run, node, reason, detail, kept=False)
@@ -364,15 +317,16 @@ class StageService:
     def _tell(
         self, run: StageRun, node: bytes, reason: RefusalReason, detail: str, *, kept: bool
     ) -> None:
-        """Tell the Client, in a task of its own: nothing here waits for its link."""
-        self._tasks.spawn(run.tell(run.failure(node, reason, detail, kept=kept)), "failed")
+        state = run.state
+        failed = SessionFailed(state.id, node, reason, detail[:512], kept=kept, epoch=state.epoch)
+        self._tidings.tell(run.client, failed)
 
     def _forget(self, run: StageRun) -> None:
         """Free everything of a Session; its cache after what the executor runs now."""
         # The id may have been opened again: only this very run is to go.
-        if self._runs.get(run.state.id) is not run:
+        if self._runs.get(run.state.name) is not run:
             return
-        del self._runs[run.state.id]
+        del self._runs[run.state.name]
         self._audits.forget(run)
         self.kv_used -= run.kv_bytes
         self._scheduler.close(run.lane)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.audit_messages import Mirror, MirrorReady, Spots, TakeMirror, TellSpots
 from diffuse_core.domain.messages import ForwardHidden, RowsRun
-from diffuse_core.domain.session import WINDOW_ROWS
+from diffuse_core.domain.session import WINDOW_ROWS, common_name
 from diffuse_core.errors import ChannelClosed, Refused
+from diffuse_core.services.stage_pace import MIRROR, TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from diffuse_core.services.links import Link, Links
+    from diffuse_core.services.stage_pace import Pace
     from diffuse_core.services.stage_run import StageRun
     from diffuse_core.services.tasks import TaskOwner
 
@@ -29,12 +31,13 @@ AUDIT_EPOCH = 1
 class _Mirroring:
     """Rows of one Session that a node may take."""
 
-    def __init__(self, run: StageRun, message: Mirror) -> None:
+    def __init__(self, run: StageRun, message: Mirror, audit: bytes) -> None:
+        """`audit` is what Stages call the audit's Session."""
         self.run = run
         self.node = message.node
         self.rows = message.rows
         self.link: Link | None = None
-        self._audit = message.audit
+        self._audit = audit
         self._ahead = 0
         self._room = asyncio.Event()
 
@@ -60,13 +63,18 @@ class _Mirroring:
 
 
 class StageAudits:
-    """What a StageService does for audits. `find` gives the run of a Session."""
+    """What a StageService does for audits. `find` gives the run of a name between Stages."""
 
     def __init__(
-        self, links: Links, tasks: TaskOwner, find: Callable[[bytes], StageRun | None]
+        self,
+        links: Links,
+        tasks: TaskOwner,
+        pace: Pace,
+        find: Callable[[bytes], StageRun | None],
     ) -> None:
         self._links = links
         self._tasks = tasks
+        self._pace = pace
         self._find = find
         self._mirrors: dict[bytes, _Mirroring] = {}
         links.handle(Mirror, self._on_mirror)
@@ -78,18 +86,20 @@ class StageAudits:
         self._links.unhandle(Mirror, TakeMirror, TellSpots)
 
     async def _on_mirror(self, link: Link, message: Mirror, _body: memoryview) -> None:
-        run = self._find(message.session)
-        if run is None or not run.is_client(link):
+        await self._pace.turn(link.remote, MIRROR)
+        run = self._find(common_name(link.remote, message.session))
+        if run is None:
             return
         run.hear()
-        other = self._mirrors.get(message.audit)
+        audit = common_name(link.remote, message.audit)
+        other = self._mirrors.get(audit)
         mine = other is None or other.run is run
         rows = 0
         if mine and not run.state.is_last and not run.state.audit:
             rows = min(message.rows, run.outlet.kept_rows)
             # One audit of a Session at a time: what was allowed before is not any more.
             self.forget(run)
-            self._mirrors[message.audit] = _Mirroring(run, message)
+            self._mirrors[audit] = _Mirroring(run, message, audit)
         await link.send(MirrorReady(message.audit, rows))
 
     def forget(self, run: StageRun) -> None:
@@ -98,6 +108,7 @@ class StageAudits:
             del self._mirrors[audit]
 
     async def _on_take(self, link: Link, message: TakeMirror, _body: memoryview) -> None:
+        await self._pace.turn(link.remote)
         mirror = self._mirrors.get(message.audit)
         if mirror is None or mirror.node != link.remote or mirror.link is not None:
             return
@@ -118,7 +129,7 @@ class StageAudits:
                 del self._mirrors[audit]
 
     def _stands(self, mirror: _Mirroring, link: Link) -> bool:
-        held = self._find(mirror.run.state.id) is mirror.run
+        held = self._find(mirror.run.state.name) is mirror.run
         return held and not link.closed and mirror in self._mirrors.values()
 
     def rows_run(self, link: Link, message: RowsRun) -> None:
@@ -128,8 +139,10 @@ class StageAudits:
             mirror.ran(message.rows)
 
     async def _on_tell(self, link: Link, message: TellSpots, _body: memoryview) -> None:
-        run = self._find(message.session)
-        if run is None or not run.is_client(link):
+        numbers = message.rows * max(1, len(message.spots))
+        await self._pace.turn(link.remote, 1 + numbers // TOKENS)
+        run = self._find(common_name(link.remote, message.session))
+        if run is None:
             return
         run.hear()
         if message.given:

@@ -148,7 +148,7 @@ class Intake:
         state = self._state
         chooser, drafts = self._to_draw(group)
         step = StageStep(
-            session=state.id,
+            session=state.name,
             part=state.part,
             position=group.position,
             tokens=tokens,

@@ -216,7 +216,7 @@ class Outlet:
         untold, self._untold = self._untold + self._state.to_tell(), 0
         if untold and self.source is not None and not self.source.closed:
             try:
-                await self.source.send(RowsRun(self._state.id, untold, self._state.epoch))
+                await self.source.send(RowsRun(self._state.name, untold, self._state.epoch))
             except ChannelClosed:
                 return  # Whoever looks after links hears of it as well.
 
@@ -247,7 +247,7 @@ class Outlet:
         fresh = piece.end == self._kept.end
         marks = self._times.onward() if self._times is not None and fresh else b""
         return ForwardHidden(
-            state.id, piece.position, piece.rows, piece.drafts, state.epoch, marks
+            state.name, piece.position, piece.rows, piece.drafts, state.epoch, marks
         )
 
     async def _tell_drawn(self) -> None:
@@ -284,7 +284,7 @@ class Outlet:
         marks = b"" if self._times is None else self._times.around()
         if self.next is None:
             self._intake.ring(Tokens(*run))
-        return ForwardTokens(state.id, *run, state.epoch, marks)
+        return ForwardTokens(state.name, *run, state.epoch, marks)
 
     async def tell_client(self) -> None:
         """Tell it the tokens that it was not told of yet; they stay when its link has ended."""

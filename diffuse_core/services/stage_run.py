@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -14,14 +13,13 @@ from diffuse_core.domain.messages import (
     MAX_DRAFTS,
     Rerouted,
     SessionAlive,
-    SessionFailed,
     SessionOpened,
-    WatchSession,
 )
-from diffuse_core.domain.session import PREFILL_ROWS, StageSession
+from diffuse_core.domain.session import PREFILL_ROWS, StageSession, whole_piece
 from diffuse_core.domain.shapes import ITEM_BYTES
-from diffuse_core.errors import ChannelClosed, DiffuseError, RefusalReason, Refused, Unreachable
+from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, Unreachable
 from diffuse_core.services.lane import Lane
+from diffuse_core.services.next_watch import NextWatch
 from diffuse_core.services.stage_intake import Intake
 from diffuse_core.services.stage_outlet import NeighbourLost, Outlet
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.rms_band import Learned
     from diffuse_core.ports import Clock
     from diffuse_core.services.lane import Taker
-    from diffuse_core.services.links import Link, Links
+    from diffuse_core.services.links import Link
     from diffuse_core.services.pass_clock import PassClock
     from diffuse_core.services.scheduler import Scheduler
     from diffuse_core.services.stage_dials import StageDials
@@ -39,12 +37,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-ANSWER_S = 3.0
-"""A next Stage that is asked over a Sentinel whether it lives answers sooner."""
 SILENT_S = 10.0
 """A Client that is not heard for so long gets no more: it asks every second whether we live."""
 GONE_S = 5.0
 """As long it may take to come back over another link."""
+IDLE_WANTED_S = 90.0
+"""The same where there is no room for others: longer than a Client waits for a lost Stage."""
 IDLE_S = 600.0
 """A Session in which nothing was run for so long is of no use, whoever asks whether it is held."""
 
@@ -81,13 +79,13 @@ class StageRun:
         learned: Learned,
     ) -> None:
         width = model.shape.hidden * ITEM_BYTES[model.contract]
-        piece = max(1, min(PREFILL_ROWS, MAX_BODY_BYTES // width))
+        piece = min(PREFILL_ROWS, whole_piece(MAX_BODY_BYTES // width))
         self._own = own
         self._scheduler = scheduler
         self._clock = clock
-        self.state = state = StageSession(message, rows_alone, piece)
+        self.state = state = StageSession(message, rows_alone, piece, client=client.remote)
         self.kv_bytes = kv_bytes
-        self.lane = Lane(state.id, len(message.route))
+        self.lane = Lane(state.name, len(message.route))
         # Imported where it is needed: it brings numpy along.
         from diffuse_core.domain.sampling import Sampler
 
@@ -112,6 +110,7 @@ class StageRun:
         )
         self.outlet = Outlet(model, state, self.intake, client, times)
         self.outlet.flowing = message.epoch == 0
+        self.next_watch = NextWatch(state.name, self.outlet, clock)
         self.outlet.examiner = examiner
         self.drafts = min(MAX_DRAFTS, rows_alone - 1)
         """Guessed rows that can be run in one pass."""
@@ -127,7 +126,6 @@ class StageRun:
         self._opening = True
         self._deaf = False
         self._accused: set[bytes] = set()
-        self._asked: tuple[int, float] | None = None
 
     @property
     def client(self) -> Link:
@@ -266,7 +264,7 @@ class StageRun:
             return
         try:
             link = await self._link_to(dials, before)
-            await link.send(TakeMirror(self.state.id))
+            await link.send(TakeMirror(self.state.name))
         except (Unreachable, ChannelClosed) as error:
             raise RunFailed(before.node, "lost", str(error)) from error
 
@@ -335,6 +333,10 @@ class StageRun:
             return f"nothing was run for {IDLE_S:.0f} s"
         return None
 
+    def is_idle(self, now: float) -> bool:
+        """Whether it may be freed when others need the room."""
+        return now - self.lane.since >= IDLE_WANTED_S
+
     def alive(self) -> SessionAlive:
         """How far the Session has come here."""
         received, ran, sent = self.state.known
@@ -344,42 +346,6 @@ class StageRun:
     def is_client(self, link: Link) -> bool:
         """Whether the Client is at the other end; it may come over another link than before."""
         return link.remote == self.client.remote
-
-    def failure(
-        self, node: bytes, reason: RefusalReason, detail: str, *, kept: bool
-    ) -> SessionFailed:
-        """What the Client is told of who is to blame, on the Route of this moment."""
-        state = self.state
-        return SessionFailed(state.id, node, reason, detail[:512], kept=kept, epoch=state.epoch)
-
-    async def tell(self, failed: SessionFailed) -> None:
-        """Tell the Client; never raises."""
-        try:
-            await self.client.send(failed)
-        except DiffuseError as error:
-            log.debug("could not tell the client of a failure: %s", error)
-
-    @property
-    def is_next_relayed(self) -> bool:
-        """Whether a Sentinel carries what goes to the next Stage."""
-        link = self.outlet.next
-        return link is not None and link.relayed_through is not None and not link.closed
-
-    async def watch_next(self, links: Links) -> None:
-        """While the Client waits: end a relayed link to the next Stage that nothing comes over.
-
-        Any answer will do. We are asked again and again, so that one look is short.
-        """
-        link, now = self.outlet.next, self._clock.monotonic()
-        if link is None or not self.is_next_relayed:
-            return
-        if self._asked is None or self._asked[0] != link.heard:
-            self._asked = link.heard, now
-            with contextlib.suppress(ChannelClosed):
-                await link.send(WatchSession(self.state.id))
-        elif now - self._asked[1] >= ANSWER_S:
-            links.doubt(link)
-            await link.close()
 
     def needs(self, ended: Link, *, other: Link | None) -> bool:
         """Whether the Session cannot go on without a link that ended; `other` leads there too.

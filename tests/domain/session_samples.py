@@ -40,7 +40,7 @@ def opening(**changes: Any) -> OpenSession:
 
 def terms(**changes: Any) -> StageTerms:
     values = {
-        "own": A, "model": MODEL, "held": Slice(0, 4), "kv_used": 0, "kv_budget": 2000,
+        "own": A, "model": MODEL, "held": Slice(0, 4), "kv_used": 0, "kv_budget": 2**20,
         "sessions": 0,
     }  # fmt: skip
     return StageTerms(**{**values, **changes})

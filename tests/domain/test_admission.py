@@ -5,26 +5,46 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from diffuse_core.domain.admission import MAX_SESSIONS, admit, check_route
+from diffuse_core.domain.admission import MAX_SESSIONS, MOST_OF_ONE, admit, check_route
 from diffuse_core.domain.decoding import DecodingParams, SamplingParams
 from diffuse_core.domain.messages import Hop
+from diffuse_core.domain.session_memory import Wishes, session_bytes
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
-from tests.domain.session_samples import ROUTE, A, B, C, opening, terms
+from tests.domain.session_samples import MODEL, ROUTE, A, B, C, opening, terms
 
 if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
 
-KV, KEPT = 4 * 20 * 10, 20 * 8 * 4
+NEED = session_bytes(MODEL.shape, MODEL.contract, Slice(0, 4), 20, Wishes(prompt=5))
 PENALTIES = DecodingParams(10, SamplingParams(presence_penalty=1.0))
 
 
-def test_a_session_that_fits_is_admitted_with_its_kv_and_what_it_keeps() -> None:
-    assert admit(opening(), terms(kv_budget=KV + KEPT)) == KV + KEPT
+def test_a_session_that_fits_is_admitted_with_all_that_it_may_come_to_take() -> None:
+    assert admit(opening(), terms(kv_budget=NEED)) == NEED
 
 
-def test_a_last_stage_keeps_nothing_but_kv() -> None:
-    assert admit(opening(index=1), terms(own=B, held=Slice(4, 6))) == 2 * 20 * 10
+def test_what_is_asked_for_beside_is_counted() -> None:
+    last = terms(own=B, held=Slice(4, 6))
+    plain = admit(opening(index=1), last)
+    sampling = SamplingParams(logit_bias=((1, 2.0),))
+    for wish in (
+        {"spots": (1, 2)},
+        {"timed": True},
+        {"audit": True, "epoch": 1},
+        {"decoding": DecodingParams(10, logprobs=0)},
+        {"decoding": DecodingParams(10, logprobs=20)},
+        {"decoding": PENALTIES},
+        {"decoding": DecodingParams(10, sampling)},
+    ):
+        assert admit(opening(index=1, **wish), last) > plain
+
+
+def test_one_client_does_not_take_all_places() -> None:
+    admit(opening(), terms(sessions=MOST_OF_ONE, of_client=MOST_OF_ONE - 1))
+    with pytest.raises(Refused, match=f"{MOST_OF_ONE} sessions of yours") as refusal:
+        admit(opening(), terms(sessions=MOST_OF_ONE, of_client=MOST_OF_ONE))
+    assert refusal.value.reason == "busy"
 
 
 @pytest.mark.parametrize(
@@ -44,9 +64,9 @@ def test_a_last_stage_keeps_nothing_but_kv() -> None:
         ({"budget": 65}, {}, "context"),
         ({}, {"leaving": True}, "leaving"),
         ({}, {"kv_budget": 1}, "memory"),
-        ({}, {"kv_budget": KV}, "memory"),
+        ({}, {"kv_budget": NEED - 1}, "memory"),
         ({}, {"sessions": MAX_SESSIONS}, "busy"),
-        ({}, {"kv_budget": KV + KEPT, "kv_used": 1}, "memory"),
+        ({}, {"kv_budget": NEED, "kv_used": 1}, "memory"),
     ],
 )
 def test_what_cannot_run_is_refused_with_its_reason(

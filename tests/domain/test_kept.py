@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diffuse_core.domain.kept import Kept, Piece
+from diffuse_core.domain.kept import REGROUPED_ROWS, Kept, Piece
 from diffuse_core.errors import Refused
 
 PROMPT, WIDTH = 10, 3
@@ -28,7 +30,8 @@ PROMPTED = (piece(0, 4), piece(4, 4), piece(8, 2))
 def test_a_prompt_goes_again_in_the_pieces_it_came_in() -> None:
     made = kept(*PROMPTED, piece(10, 1), piece(11, 1))
     assert [made.after(at) for at in (0, 4, 8)] == list(PROMPTED)
-    assert (made.end, made.bytes) == (12, 12 * WIDTH)
+    # Rows after the prompt lie in chunks.
+    assert (made.end, made.size) == (12, (10 + REGROUPED_ROWS) * WIDTH)
     with pytest.raises(Refused, match="middle of a piece"):
         made.after(5)
 
@@ -110,3 +113,37 @@ def test_whoever_lacks_rows_gets_the_latest_of_each(
         at = one.end
     assert got == truth[start : start + len(got)]
     assert start + len(got) >= min(sure, len(truth))
+
+
+def test_single_rows_take_what_their_numbers_take() -> None:
+    """Of a narrow model an object for each of them would take more than they do."""
+    width, rows = 128, 4000
+    made = Kept(1, width)
+    made.append(Piece(0, 1, bytes(width)))
+    data = bytes(width)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for at in range(rows):
+        made.append(Piece(1 + at, 1, data))
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert made.end == 1 + rows
+    assert taken <= 1.05 * rows * width
+
+
+def test_rows_that_are_replaced_do_not_change_what_was_read() -> None:
+    made = kept(*PROMPTED, piece(10, 3, (1, 2)))
+    read = made.after(10)
+    made.append(piece(11, 1, salt=9))
+    assert read == piece(10, 3, (1, 2))
+    assert made.row_from(11) == piece(11, 1, salt=9)
+
+
+def test_rows_are_looked_at_from_anywhere() -> None:
+    made = kept(*PROMPTED, *(piece(at, 1) for at in range(10, 80)))
+    for at in (0, 3, 9, 10, 41, 42, 73, 79):
+        row = made.row_from(at)
+        assert bytes(row.data[:WIDTH]) == piece(at, 1).data
+        assert len(row.data) == row.rows * WIDTH
+    assert made.row_from(80) is None
+    assert made.row_from(-1) is None

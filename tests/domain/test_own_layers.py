@@ -8,14 +8,16 @@ import pytest
 
 from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.own_layers import (
+    OWN,
     OwnNeed,
     check_drawing,
     check_room,
+    kv_rooms,
     need_text,
     own_need,
     own_parts,
-    row_bytes,
 )
+from diffuse_core.domain.session_memory import session_bytes
 from diffuse_core.domain.shapes import ModelShape
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import UsageError
@@ -75,12 +77,20 @@ def test_all_else_may_be_drawn_by_a_host() -> None:
 
 def test_what_parts_take() -> None:
     head, tail = Slice(0, 3), Slice(8, 10)
-    assert row_bytes(SHAPE, "bf16", head) == 3 * 1024 + 512 * 2
-    assert row_bytes(SHAPE, "fp32", head) == 3 * 1024 + 512 * 4
-    assert row_bytes(SHAPE, "bf16", tail) == 2 * 1024
     need = own_need(SHAPE, "bf16", (head, tail), 100)
-    assert need == OwnNeed((3 * 4 + 8 + 2 * 4 + 9) * MIB, 100 * (4 * 1024 + 2 * 1024))
+    sessions = sum(session_bytes(SHAPE, "bf16", part, 100, OWN) for part in (head, tail))
+    assert need == OwnNeed((3 * 4 + 8 + 2 * 4 + 9) * MIB, sessions)
     assert need.total == need.weights + need.kv
+
+
+@pytest.mark.parametrize("rows", [2, 100, 1500, 2048])
+def test_a_session_that_there_is_room_for_fits_into_each_part(rows: int) -> None:
+    parts = (Slice(0, 3), Slice(8, 10))
+    needs = [session_bytes(SHAPE, "bf16", part, rows, OWN) for part in parts]
+    for room in (sum(needs), sum(needs) + 12345, 3 * sum(needs)):
+        rooms = kv_rooms(SHAPE, "bf16", parts, room)
+        assert all(need <= one for need, one in zip(needs, rooms, strict=True))
+        assert sum(rooms) <= room
 
 
 def test_it_is_told_what_would_fit() -> None:
@@ -92,7 +102,7 @@ def test_it_is_told_what_would_fit() -> None:
     with pytest.raises(UsageError, match=r"--private 4 --private-tail 3 would fit"):
         check_room(SHAPE, "bf16", parts, 100, need.total - 1)
     with pytest.raises(UsageError, match=r"--private 1 --private-tail 1 would fit"):
-        check_room(SHAPE, "bf16", parts, 100, 26 * MIB)
+        check_room(SHAPE, "bf16", parts, 100, 27 * MIB)
     with pytest.raises(UsageError, match=r"--private 2 would fit"):
         check_room(SHAPE, "bf16", parts[:1], 100, 17 * MIB)
     with pytest.raises(UsageError, match=r"and 10 MiB may be taken; not even one layer fits"):

@@ -4,8 +4,16 @@ from typing import Any
 
 import pytest
 
-from diffuse_core.domain.messages import Hop, Reroute
-from diffuse_core.domain.session import PREFILL_ROWS, WINDOW_ROWS, Group, StageSession
+from diffuse_core.domain.messages import MAX_ROWS, Hop, Reroute
+from diffuse_core.domain.session import (
+    PREFILL_ROWS,
+    STRAY_PIECES,
+    WINDOW_ROWS,
+    Group,
+    StageSession,
+    common_name,
+    whole_piece,
+)
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import Refused
 from tests.domain.session_samples import ROUTE, A, B, C, opening
@@ -49,6 +57,12 @@ def later_stage(**changes: Any) -> StageSession:
     return StageSession(opening(**{**long, **changes}), 8)
 
 
+def fill(stage: StageSession, rows: int) -> None:
+    """Rows of a prompt come, in pieces as they should be."""
+    for position in range(stage.received, stage.received + rows, PREFILL_ROWS):
+        stage.take_rows(position, PREFILL_ROWS)
+
+
 def ran(stage: StageSession) -> int:
     """Let all that waits have its pass; what the Stage before is told."""
     while stage.pending:
@@ -58,11 +72,11 @@ def ran(stage: StageSession) -> int:
 
 def test_only_so_many_rows_may_wait_at_a_stage() -> None:
     stage = later_stage()
-    stage.take_rows(0, WINDOW_ROWS)
+    fill(stage, WINDOW_ROWS)
     with pytest.raises(Refused, match=f"more than {WINDOW_ROWS} rows wait"):
-        stage.take_rows(WINDOW_ROWS, 1)
+        stage.take_rows(WINDOW_ROWS, PREFILL_ROWS)
     stage.count_ran()
-    stage.take_rows(WINDOW_ROWS, 1)
+    stage.take_rows(WINDOW_ROWS, PREFILL_ROWS)
 
 
 def test_a_prompt_waits_at_the_first_stage_however_long_it_is() -> None:
@@ -92,8 +106,9 @@ def test_rows_after_the_prompt_are_cut_as_they_can_be_run_alone() -> None:
 
 
 def test_a_stage_tells_now_and_then_what_it_ran() -> None:
-    stage, at, told = later_stage(), 0, []
-    for rows in (PREFILL_ROWS - 1, 1, PREFILL_ROWS + 5, 1):
+    stage, at, told = later_stage(prompt=1), 1, []
+    stage.take_rows(0, 1)
+    for rows in (PREFILL_ROWS - 2, 1, PREFILL_ROWS + 5, 1):
         stage.take_rows(at, rows)
         at += rows
         told.append(ran(stage))
@@ -121,8 +136,10 @@ def test_nobody_runs_more_rows_than_were_sent() -> None:
 
 def test_what_is_not_told_yet_never_stops_the_sender() -> None:
     """The receiver holds back less than a chunk; a chunk must still fit the window."""
-    before, stage, position = StageSession(opening()), later_stage(), 0
-    for rows in [PREFILL_ROWS - 1, *[PREFILL_ROWS] * 9, 1, 1, 1]:
+    before, stage, position = StageSession(opening()), later_stage(prompt=1), 1
+    assert before.may_send(1)
+    stage.take_rows(0, 1)
+    for rows in [PREFILL_ROWS - 2, *[PREFILL_ROWS] * 9, 1, 1, 1]:
         assert before.may_send(rows)
         stage.take_rows(position, rows)
         position += rows
@@ -155,7 +172,7 @@ def test_rows_that_come_next_tell_which_guesses_were_right() -> None:
 @pytest.mark.parametrize(
     ("group", "said"),
     [
-        ((4, 2, (1,)), "guessed rows"),
+        ((0, 6, (1,)), "guessed rows"),
         ((5, 3, (1,)), "guessed rows"),
         ((5, 1, (1,)), "guessed rows"),
         ((5, 1, (1, 2)), "guessed rows"),
@@ -166,9 +183,9 @@ def test_rows_that_come_next_tell_which_guesses_were_right() -> None:
 def test_guesses_come_after_one_row_of_the_answer(
     group: tuple[int, int, tuple[int, ...]], said: str
 ) -> None:
-    at = min(group[0], 4) if group[0] < 5 else 5
-    stage = later_stage(prompt=5 if at == 5 else 6, budget=40)
-    stage.take_rows(0, at)
+    stage = later_stage(prompt=5 if group[0] else 7, budget=40)
+    if group[0]:
+        stage.take_rows(0, 5)
     if not said:
         stage.take_rows(*group)
         return
@@ -221,7 +238,7 @@ def reroute(*hops: Hop, index: int, drawn: int = 0) -> Reroute:
 
 def test_another_route_leaves_the_part_and_counts_anew() -> None:
     stage = later_stage()
-    stage.take_rows(0, WINDOW_ROWS)
+    fill(stage, WINDOW_ROWS)
     assert stage.may_send(WINDOW_ROWS)
     held = stage.settle()
     assert held == 0
@@ -232,7 +249,7 @@ def test_another_route_leaves_the_part_and_counts_anew() -> None:
     stage.reroute(message)
     assert (stage.epoch, stage.before, stage.after) == (3, new[0], new[2])
     assert (stage.ring, stage.tail) == (new[0], new[2])
-    stage.take_rows(0, WINDOW_ROWS)
+    fill(stage, WINDOW_ROWS)
     assert stage.may_send(WINDOW_ROWS)
     with pytest.raises(Refused, match="more rows than it was sent"):
         stage.count_ran_after(WINDOW_ROWS + 1)
@@ -250,3 +267,51 @@ def test_another_route_leaves_the_part_and_counts_anew() -> None:
 def test_a_route_that_changes_what_a_stage_runs_is_refused(message: Reroute, own: bytes) -> None:
     with pytest.raises(Refused):
         StageSession(opening()).check_reroute(message, own)
+
+
+# --- pieces and names -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("position", "rows"), [(0, 1), (0, 255), (0, 257), (0, 512), (256, 255), (256, 43), (512, 87)]
+)
+def test_rows_of_a_prompt_come_from_other_stages_in_whole_pieces(position: int, rows: int) -> None:
+    """Half of one would have to be completed by whoever takes that stage's place; it cannot."""
+    stage = later_stage(prompt=600)
+    fill(stage, position)
+    with pytest.raises(Refused, match="pieces have 256 rows"):
+        stage.take_rows(position, rows)
+
+
+def test_the_last_piece_of_a_prompt_is_what_is_left() -> None:
+    stage = later_stage(prompt=600)
+    fill(stage, 512)
+    stage.take_rows(512, 88)
+    stage.take_rows(600, 1)
+
+
+def test_a_prompt_does_not_come_in_a_crowd_of_pieces() -> None:
+    """Each is kept by itself, for as long as the session lasts."""
+    first = StageSession(opening(budget=900, prompt=600))
+    for position in range(STRAY_PIECES + 3):
+        first.take_rows(position, 1)
+    with pytest.raises(Refused, match="more than 19 pieces"):
+        first.take_rows(STRAY_PIECES + 3, 1)
+    # What is forgotten before it was run may come anew.
+    assert first.settle() == 0
+    first.take_rows(0, 600)
+    first.take_rows(600, 300)
+
+
+def test_pieces_fit_into_larger_ones_and_into_what_clients_send() -> None:
+    assert [whole_piece(most) for most in (0, 1, 2, 3, 127, 128, 255, 256)] == [
+        1, 1, 2, 2, 64, 128, 128, 256,
+    ]  # fmt: skip
+    assert all(MAX_ROWS % whole_piece(most) == 0 for most in range(1, 257))
+
+
+def test_the_sessions_of_two_clients_have_two_names_whatever_their_ids() -> None:
+    names = {common_name(client, session) for client in (A, B) for session in (A[:16], B[:16])}
+    assert len(names) == 4
+    assert {len(name) for name in names} == {16}
+    assert StageSession(opening(), client=A).name == common_name(A, b"s" * 16)

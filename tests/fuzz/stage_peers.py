@@ -9,6 +9,8 @@ from array import array
 from enum import IntEnum
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
+
 from diffuse_core.domain.audit_messages import Mirror, TakeMirror, TellSpots
 from diffuse_core.domain.codec import encode
 from diffuse_core.domain.decoding import DecodingParams, SamplingParams
@@ -24,6 +26,7 @@ from diffuse_core.domain.messages import (
     RowsRun,
     WatchSession,
 )
+from diffuse_core.domain.session import common_name
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import ChannelClosed, Unreachable
 from tests.fuzz.hostile_ends import NODES
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.messages import AnyMessage
     from diffuse_core.ports import Channel
     from diffuse_core.services.stage import StageService
+    from diffuse_core.services.stage_run import StageRun
 
 PEERS = NODES[:3]
 SESSIONS = tuple(bytes([number]) * 16 for number in (1, 2, 3))
@@ -73,6 +77,10 @@ class Act(IntEnum):
 def did(act: Act, peer: int = 0, *fields: int) -> tuple[int, bytes]:
     """A step of a script."""
     return act + KINDS * peer, bytes(fields)
+
+
+def _called(message: AnyMessage) -> str:
+    return "audit" if isinstance(message, TakeMirror) else "session"
 
 
 class Fields:
@@ -150,13 +158,32 @@ class StagePeers:
             if self._ends[peer]:
                 self._ends[peer].pop().break_off()
         else:
-            session = SESSIONS[fields.byte() % 3]
-            body = b""
+            byte, body = fields.byte(), b""
+            session = SESSIONS[byte % 3]
             if act is Act.HIDDEN:
                 message, body = self._hidden(session, fields)
             else:
                 message = self._message(act, session, fields)
+            if self._by_name(act, peer, session) != (byte >= 192):
+                message = replace(message, **{_called(message): self._name(session)})
             await self._send(peer, encode(message, body))
+
+    def _run(self, session: bytes) -> StageRun | None:
+        assert self.stage is not None
+        runs = (run for run in self.stage._runs.values() if run.state.id == session)
+        return next(runs, None)
+
+    def _name(self, session: bytes) -> bytes:
+        """What Stages call it."""
+        run = self._run(session)
+        return common_name(PEERS[0], session) if run is None else run.state.name
+
+    def _by_name(self, act: Act, peer: NodeId, session: bytes) -> bool:
+        """Whether an honest node would say what Stages call it."""
+        if act in (Act.TOKENS, Act.WATCH):
+            run = self._run(session)
+            return run is not None and run.client.remote != peer
+        return act in (Act.HIDDEN, Act.RAN, Act.TAKE)
 
     def _dial(self, peer: NodeId) -> None:
         if len(self._ends[peer]) >= 4:
@@ -194,8 +221,7 @@ class StagePeers:
 
     def _known(self, session: bytes) -> tuple[int, int, int, int]:
         """Prompt, rows received, tokens drawn and epoch of a Session, as the Stage has them."""
-        assert self.stage is not None
-        run = self.stage._runs.get(session)
+        run = self._run(session)
         if run is None:
             return 5, 0, 0, 0
         state = run.state

@@ -19,6 +19,7 @@ from diffuse_core.domain.messages import (
     SessionRefused,
     TokensDrawn,
 )
+from diffuse_core.domain.session import common_name
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import GenerateRequest, TextDelta
 from diffuse_core.services.links import Link, Links
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from diffuse_core.domain.messages import AnyMessage
+    from diffuse_core.services.stage_run import StageRun
     from tests.services.cluster import Cluster, Host
     from tests.services.tiny_model import TinyModel
 
@@ -88,6 +90,17 @@ class Intruder:
             20,
         )
         return msgspec.structs.replace(sound, **changes)
+
+    def named(
+        self, message: AnyMessage, body: bytes = b"", *, client: bytes = b""
+    ) -> tuple[AnyMessage, bytes]:
+        """What a stage would send of our own session, or of another client's."""
+        name = common_name(client or self.id, message.session)
+        return msgspec.structs.replace(message, session=name), body
+
+    def run_on(self, host: Host) -> StageRun:
+        """Our session there."""
+        return host.service.stage._runs[common_name(self.id, SESSION)]
 
     async def open(self, host: Host, **changes: object) -> Link:
         link = await self.to(host)

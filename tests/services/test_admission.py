@@ -13,6 +13,7 @@ from diffuse_core.adapters.executor.loader import load_slice
 from diffuse_core.adapters.models.directory_source import DirectorySource
 from diffuse_core.domain import liveness
 from diffuse_core.domain.records import Holding
+from diffuse_core.domain.session_memory import session_bytes
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import ModelIncomplete, ModelUnknown, Refused, StagesLost
@@ -41,8 +42,8 @@ def model_of(cluster: Cluster) -> ModelRef:
 
 
 def sessions_of_memory(model: ModelRef, part: Slice, positions: int) -> int:
-    """Bytes for a slice and `positions` of KV."""
-    return model.shape.weight_bytes(part) + len(part) * model.shape.kv_bytes * positions
+    """Bytes for a slice and a session of so many positions."""
+    return model.shape.weight_bytes(part) + session_bytes(model.shape, "fp32", part, positions)
 
 
 async def test_an_unknown_model_is_named_with_those_that_are_known(split: Callable) -> None:
@@ -82,7 +83,9 @@ async def test_no_room_for_kv_is_refused_with_figures(cluster: Cluster, tiny: Ti
     client = await cluster.client()
     async with aclosing(client.generate(ask(13, 100))) as stream:
         await heard(stream, 2)
-        with pytest.raises(Refused, match=r"declined: 113 positions need .* MiB of KV;") as got:
+        with pytest.raises(
+            Refused, match=r"declined: 113 positions need .* MiB of KV and the like;"
+        ) as got:
             await client.whole(ask(13, 100))
         assert got.value.reason == "memory"
         assert got.value.exit_code == 6

@@ -109,7 +109,8 @@ async def disturbed(
                 tokens.extend(event.token_ids)
                 if len(tokens) % 12 == 7 and (host := next(doomed, None)) is not None:
                     stage = host.service.stage
-                    stage._forget(stage._runs[session])
+                    (held,) = (run for run in stage._runs.values() if run.state.id == session)
+                    stage._forget(held)
     raise AssertionError("it ended without a word")
 
 

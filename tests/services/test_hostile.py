@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.domain.admission import MAX_SESSIONS
+from diffuse_core.domain.admission import MAX_SESSIONS, MOST_OF_ONE
 from diffuse_core.domain.messages import (
     CloseSession,
     Credit,
     ForwardTokens,
     Hop,
     OpenSession,
+    RowsRun,
     SessionFailed,
     SessionOpened,
     SessionRefused,
     TokensDrawn,
+    WatchSession,
 )
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import GenerateRequest
@@ -34,12 +37,21 @@ if TYPE_CHECKING:
 
 
 async def test_a_stranger_cannot_touch_a_session(pair: Cluster, running: bytes) -> None:
+    """Nor by the name that its stages have for it, which whoever knows its client's id can tell."""
     intruder = Intruder(pair)
     for host in pair.hosts:
         link = await intruder.to(host)
+        (run,) = host.service.stage._runs.values()
+        client = run.client.remote
         for position in (0, 13, 13 + CREDITS, 13 + CREDITS - 1):
             await link.send(ForwardTokens(running, position, (1,)))
             await link.send(*hidden(1, position=position, session=running))
+            for who in (intruder.id, client):
+                rows = hidden(1, position=position, session=running)
+                await link.send(*intruder.named(*rows, client=who))
+                tokens = ForwardTokens(running, position, (1,))
+                await link.send(*intruder.named(tokens, client=who))
+                await link.send(*intruder.named(RowsRun(running, 1), client=who))
         await link.send(Credit(running, 4000))
         await link.send(CloseSession(running))
         await link.send(SessionFailed(running, host.id, "lost", "so say I"))
@@ -58,8 +70,11 @@ async def test_stages_of_a_session_take_only_what_their_place_gives(
         first, last = last, first
     to_last = await first.node.links.to(last.id, (last.address,))
     to_first = await last.node.links.to(first.id, (first.address,))
-    await to_last.send(ForwardTokens(running, 13 + CREDITS - 1, (1,)))
-    await to_first.send(*hidden(1, position=13 + CREDITS - 1, session=running))
+    (name,) = first.service.stage._runs
+    for session in (running, name):
+        await to_last.send(ForwardTokens(session, 13 + CREDITS - 1, (1,)))
+        await to_first.send(*hidden(1, position=13 + CREDITS - 1, session=session))
+        await to_last.send(RowsRun(session, 1))
     for link in (to_first, to_last):
         await link.send(Credit(running, 64))
         await link.send(CloseSession(running))
@@ -71,14 +86,42 @@ async def test_stages_of_a_session_take_only_what_their_place_gives(
         assert host.service.stage.sessions == 1
 
 
-async def test_a_session_id_in_use_is_refused(pair: Cluster, running: bytes) -> None:
+async def test_two_clients_may_choose_the_same_id(pair: Cluster, running: bytes) -> None:
+    """By chance, or to be in the way of others: both are served, neither notices."""
     intruder = Intruder(pair)
+    host = next(host for host in pair.hosts if host.service.slice.start > 0)
+    link = await intruder.open(host, session=running)
+    await link.send(intruder.opening(host, session=running))
+    answer = await intruder.answer()
+    assert isinstance(answer, SessionRefused)
+    assert "already" in answer.detail
+    assert host.service.stage.sessions == 2
+    await link.send(*intruder.named(*hidden(5, session=running)))
+    drawn = await intruder.answer()
+    assert isinstance(drawn, TokensDrawn)
+    assert (drawn.session, drawn.position) == (running, 5)
+    await link.send(WatchSession(running))
+    await link.send(CloseSession(running))
+    await intruder.heard(host)
+    assert host.service.stage.sessions == 1
+
+
+async def test_an_id_taken_beforehand_is_in_nobodys_way(pair: Cluster, tiny: TinyModel) -> None:
+    """Whoever hears of an id first, and opens it elsewhere before the client does."""
+    intruder, client = Intruder(pair), await pair.client()
     for host in pair.hosts:
-        link = await intruder.to(host)
-        await link.send(intruder.opening(host, session=running))
-        answer = await intruder.answer()
-        assert isinstance(answer, SessionRefused)
-        assert "in use" in answer.detail
+        await intruder.open(host)
+    plain = secrets.token_bytes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "token_bytes", lambda n: SESSION if n == 16 else plain(n))
+        request = GenerateRequest(model="tiny", raw=words(9), max_tokens=6, ignore_eos=True)
+        _, tokens, finished = await client.whole(request)
+    assert tokens == tiny.says(ids(9), 6, ignore_eos=True)
+    assert finished.events == ()
+    for host in pair.hosts:
+        assert host.service.stage.sessions == 1
+        await (await intruder.to(host)).send(CloseSession(SESSION))
+        await host.idle()
 
 
 def _hops(*parts: tuple[int, int]) -> Callable[[Intruder, Host], tuple[Hop, ...]]:
@@ -157,13 +200,17 @@ async def test_sessions_are_counted_and_all_go_with_the_link(
     monkeypatch.setattr(stage_run, "GONE_S", 0.2)
     intruder = Intruder(pair)
     host = pair.hosts[0]
-    link = await intruder.to(host)
-    for number in range(MAX_SESSIONS):
-        await link.send(intruder.opening(host, session=number.to_bytes(16)))
-    kinds = [type(await intruder.answer()) for _ in range(MAX_SESSIONS)]
-    assert kinds.count(SessionOpened) == MAX_SESSIONS - 1
-    assert kinds.count(SessionRefused) == 1
-    pair.memory.cut(intruder.id, host.id)
+    other = Intruder(pair)
+    for one, places in ((intruder, MOST_OF_ONE), (other, MAX_SESSIONS - MOST_OF_ONE - 1)):
+        link = await one.to(host)
+        for number in range(places + 1):
+            await link.send(one.opening(host, session=number.to_bytes(16)))
+        answers = [await one.answer() for _ in range(places + 1)]
+        assert [type(answer) for answer in answers].count(SessionOpened) == places
+        (refused,) = (answer for answer in answers if isinstance(answer, SessionRefused))
+        assert refused.reason == "busy"
+    for one in (intruder, other):
+        pair.memory.cut(one.id, host.id)
     await until(lambda: host.service.stage.sessions == 1)
 
 

@@ -21,7 +21,9 @@ from diffuse_core.domain.messages import (
     SessionOpened,
     TokensDrawn,
 )
+from diffuse_core.domain.session_memory import Wishes, session_bytes
 from diffuse_core.domain.slices import Slice
+from diffuse_core.services import stage_run
 from diffuse_core.services.stage_dials import MOST_OF_ONE
 from tests.services.intruder import SESSION, Intruder, hidden
 from tests.services.tiny_model import LAYERS, VOCAB
@@ -71,8 +73,12 @@ async def test_a_stranger_cannot_lead_a_session_elsewhere(
         assert (answer.node, answer.epoch, answer.kept) == (host.id, 7, False)
         await link.send(Resume(running, 0, 0, 31))
         await link.send(Resume(running, 7))
+        # What it opens by that id is another one.
         await link.send(msgspec.structs.replace(intruder.opening(host), session=running, epoch=7))
-        assert "in use" in (await intruder.answer()).detail
+        assert isinstance(await intruder.answer(), SessionOpened)
+        assert host.service.stage.sessions == 2
+        await link.send(CloseSession(running))
+        await intruder.heard(host)
         assert host.service.stage.sessions == 1
 
 
@@ -130,8 +136,8 @@ async def test_epochs_do_not_go_back(pair: Cluster, running: bytes, intruder: In
         await link.send(sound(intruder, host, epoch, index=0, drawn=2**20))
         await link.send(Resume(SESSION, epoch - 1 if epoch else 0, 3))
     # Rows of another Route are not looked at.
-    await link.send(*hidden(9, width=7))
-    message, body = hidden(5)
+    await link.send(*intruder.named(*hidden(9, width=7)))
+    message, body = intruder.named(*hidden(5))
     await link.send(msgspec.structs.replace(message, epoch=5), body)
     answer = await intruder.answer()
     assert isinstance(answer, TokensDrawn)
@@ -155,18 +161,19 @@ async def test_a_flood_of_routes_costs_one_session_one_task(
 
 
 async def test_after_bad_rows_good_ones_of_another_stage_are_taken(
-    pair: Cluster, running: bytes, intruder: Intruder
+    pair: Cluster, running: bytes, intruder: Intruder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not a number in what came: the Session is as it was, and goes on."""
+    monkeypatch.setattr(stage_run, "PREFILL_ROWS", 5)
     host = last_of(pair)
     link = await intruder.open(host, prompt=6)
-    await link.send(*hidden(5))
-    await link.send(*hidden(1, position=5, number=float("nan")))
+    await link.send(*intruder.named(*hidden(5)))
+    await link.send(*intruder.named(*hidden(1, position=5, number=float("nan"))))
     failed = await intruder.answer()
     assert (failed.node, failed.reason, failed.kept) == (intruder.id, "invalid", True)
     await link.send(sound(intruder, host))
     assert (await rerouted(intruder)).held == 5
-    message, body = hidden(1, position=5)
+    message, body = intruder.named(*hidden(1, position=5))
     await link.send(msgspec.structs.replace(message, epoch=1), body)
     answer = await intruder.answer()
     assert isinstance(answer, TokensDrawn)
@@ -198,9 +205,9 @@ async def test_bad_guesses_end_the_part_of_who_sent_them(
     host = last_of(pair)
     link = await intruder.open(host, budget=30)
     if message.position:
-        await link.send(*hidden(5))
+        await link.send(*intruder.named(*hidden(5)))
         assert isinstance(await intruder.answer(), TokensDrawn)
-    await link.send(message, body)
+    await link.send(*intruder.named(message, body))
     failed = await intruder.answer()
     assert isinstance(failed, SessionFailed)
     assert (failed.node, failed.reason, failed.kept) == (intruder.id, "invalid", True)
@@ -215,10 +222,13 @@ async def test_tokens_that_come_round_early_do_not_pile_up(
     host = first_of(pair)
     link = await intruder.open(host)
     for position in range(10, 30):
-        await link.send(ForwardTokens(SESSION, position, (1,)))
+        await link.send(*intruder.named(ForwardTokens(SESSION, position, (1,))))
     failed = await intruder.answer()
     assert isinstance(failed, SessionFailed)
+    assert (failed.node, failed.kept) == (intruder.id, True)
     assert "before those" in failed.detail
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
     assert host.service.stage.sessions == 1
 
 
@@ -227,9 +237,9 @@ async def test_rows_run_of_another_route_are_not_counted(
 ) -> None:
     host = first_of(pair)
     link = await intruder.open(host)
-    await link.send(RowsRun(SESSION, 100, 3))
+    await link.send(*intruder.named(RowsRun(SESSION, 100, 3)))
     await intruder.heard(host)
-    assert not host.service.stage._runs[SESSION]._accused
+    assert not intruder.run_on(host)._accused
     await link.send(CloseSession(SESSION))
     await intruder.heard(host)
 
@@ -242,12 +252,12 @@ async def test_what_is_kept_is_counted_before(
     before = stage.kv_used
     link = await intruder.open(host, prompt=30)
     shape = host.service.model.shape
-    kv = len(host.service.slice) * shape.kv_bytes * 40
-    assert stage.kv_used - before == kv + 40 * shape.hidden * 4
+    counted = session_bytes(shape, "fp32", host.service.slice, 40, Wishes(prompt=30))
+    assert stage.kv_used - before == counted
     await link.send(ForwardTokens(SESSION, 0, (1,) * 30))
-    while (run := stage._runs[SESSION]).state.ran < 30:
+    while (run := intruder.run_on(host)).state.ran < 30:
         await intruder.heard(host)
-    assert run.outlet._kept.bytes == 30 * shape.hidden * 4
+    assert run.outlet._kept.size == 30 * shape.hidden * 4
     await link.send(CloseSession(SESSION))
     await intruder.heard(host)
     assert stage.kv_used == before
@@ -275,7 +285,7 @@ async def test_who_says_that_it_holds_half_a_piece_is_to_blame_for_that(
     host = first_of(pair)
     link = await intruder.open(host, prompt=10)
     await link.send(ForwardTokens(SESSION, 0, (1,) * 10))
-    while host.service.stage._runs[SESSION].state.ran < 10:
+    while intruder.run_on(host).state.ran < 10:
         await intruder.heard(host)
     await link.send(sound(intruder, host))
     assert (await rerouted(intruder)).held == 10
@@ -296,7 +306,7 @@ async def test_a_last_stage_that_draws_what_the_model_does_not_have_is_to_blame(
         host, route=(route[0], msgspec.structs.replace(route[1], node=tail.id))
     )
     await link.send(ForwardTokens(SESSION, 0, (1,) * 5))
-    await ring.send(ForwardTokens(SESSION, 5, (VOCAB,)))
+    await ring.send(*intruder.named(ForwardTokens(SESSION, 5, (VOCAB,))))
     failed = await intruder.answer()
     assert (failed.node, failed.reason, failed.kept) == (tail.id, "invalid", True)
     await link.send(CloseSession(SESSION))

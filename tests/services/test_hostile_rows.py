@@ -16,7 +16,7 @@ from diffuse_core.domain.messages import (
     SessionFailed,
     TokensDrawn,
 )
-from diffuse_core.services import scheduler
+from diffuse_core.services import scheduler, stage_run
 from tests.services.intruder import SESSION, WIDTH, Intruder, hidden
 from tests.services.tiny_model import VOCAB
 from tests.services.waiting import until
@@ -70,8 +70,8 @@ BAD_HIDDEN = {
     "too many bytes": (hidden(2, body=bytes(4 * 2 * WIDTH + 4)), "do not fit"),
     "no bytes": (hidden(2, body=b""), "do not fit"),
     "another type": (hidden(2, dtype="bf16", body=bytes(2 * 2 * WIDTH)), "do not fit"),
-    "NaN": (hidden(2, number=math.nan), "NaN"),
-    "infinity": (hidden(2, number=math.inf), "NaN or infinity"),
+    "NaN": (hidden(5, number=math.nan), "NaN"),
+    "infinity": (hidden(5, number=math.inf), "NaN or infinity"),
     "later position": (hidden(2, position=3), "position 3"),
     "beyond the budget": (hidden(41), "budget"),
     "more than a pass takes": (hidden(600), "do not fit"),
@@ -86,19 +86,19 @@ async def test_bad_hidden_states_end_only_their_session(
     intruder = Intruder(pair)
     host = next(host for host in pair.hosts if host.service.slice.start > 0)
     link = await intruder.open(host)
-    await link.send(message, body)
+    await link.send(*intruder.named(message, body))
     answer = await intruder.answer()
     assert isinstance(answer, SessionFailed)
     assert (answer.reason, answer.node, answer.kept) == ("invalid", intruder.id, True)
     assert said in answer.detail
     # It waits for others in place of who sent them; nothing more is taken from that one.
-    await link.send(*hidden(5))
+    await link.send(*intruder.named(*hidden(5)))
     await intruder.heard(host)
     assert host.service.stage.sessions == 2
     # Sound ones are taken, so it was not the test that was broken.
     await link.send(CloseSession(SESSION))
     await intruder.open(host)
-    await link.send(*hidden(5))
+    await link.send(*intruder.named(*hidden(5)))
     assert isinstance(await intruder.answer(), TokensDrawn)
     await link.send(CloseSession(SESSION))
     await intruder.heard(host)
@@ -153,19 +153,20 @@ async def test_hidden_states_do_not_pile_up(
     """Whoever sends on without waiting for what was run is to blame."""
     intruder = Intruder(pair)
     host = next(host for host in pair.hosts if host.service.slice.start > 0)
+    monkeypatch.setattr(stage_run, "PREFILL_ROWS", 5)
     link = await intruder.open(host, prompt=30)
     release = threading.Event()
     host.compute.post(lambda: release.wait(10))
     with monkeypatch.context() as patched:
         patched.setattr(session, "WINDOW_ROWS", 8)
         for position in range(0, 10, 5):
-            await link.send(*hidden(5, position=position))
+            await link.send(*intruder.named(*hidden(5, position=position)))
         answer = await intruder.answer()
     release.set()
     assert isinstance(answer, SessionFailed)
     assert (answer.node, answer.reason) == (intruder.id, "invalid")
     assert "more than 8 rows wait" in answer.detail
-    assert len(host.service.stage._runs[SESSION].lane.steps) <= 1
+    assert len(intruder.run_on(host).lane.steps) <= 1
     await link.send(CloseSession(SESSION))
     await intruder.heard(host)
 
@@ -177,7 +178,7 @@ async def test_a_next_stage_that_ran_more_than_it_was_sent_is_to_blame(
     host = next(host for host in pair.hosts if host.service.slice.start == 0)
     link = await intruder.open(host)
     await link.send(RowsRun(running, 1))
-    await link.send(RowsRun(SESSION, 1))
+    await link.send(*intruder.named(RowsRun(SESSION, 1)))
     answer = await intruder.answer()
     assert isinstance(answer, SessionFailed)
     assert (answer.node, answer.reason) == (intruder.id, "invalid")

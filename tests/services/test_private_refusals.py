@@ -67,12 +67,12 @@ async def test_a_client_that_runs_no_layers_says_so(split: Callable) -> None:
 
 async def test_what_does_not_fit_is_refused_with_what_would(split: Callable) -> None:
     cluster = await split(1)
-    hidden = await private_client(cluster, free=100_000)
+    hidden = await private_client(cluster, free=160_000)
     with pytest.raises(UsageError, match="--private 2 would fit; or ask for fewer tokens"):
         await hidden.client.whole(ask(private=9))
     assert hidden.told == hidden.loaded == []
     # What is loaded leaves too little for a long answer, and the short one still comes.
-    roomy = await private_client(cluster, free=90_000)
+    roomy = await private_client(cluster, free=130_000)
     _, wanted, _ = await (await cluster.client()).whole(ask())
     assert (await roomy.client.whole(ask(private=1)))[1] == wanted
     with pytest.raises(UsageError, match="ask for fewer tokens"):
@@ -86,7 +86,7 @@ async def test_what_it_takes_is_told_before_it_is_loaded(split: Callable) -> Non
     await hidden.client.whole(ask(private=2, private_tail=1))
     (line,) = hidden.told
     assert line.startswith(
-        "private: layers 0:2 and 9:10 take 0.1 MiB of weights and 0.0 MiB of KV"
+        "private: layers 0:2 and 9:10 take 0.1 MiB of weights and 0.1 MiB of KV"
     )
     assert line.endswith("(of 4.0 GiB free)")
     assert hidden.loaded[-1] == ("loading layers 9:10", 1.0)

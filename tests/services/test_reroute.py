@@ -17,6 +17,7 @@ from diffuse_core.domain.messages import (
     SessionFailed,
     WatchSession,
 )
+from diffuse_core.domain.session import common_name
 from diffuse_core.services import stage, stage_run
 from tests.services.hand_client import SESSION, Counted, HandClient
 from tests.services.tiny_model import ids
@@ -33,8 +34,10 @@ PROMPT, COUNT, CREDITS = 45, 24, 6
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of a prompt that go as long passes."""
+    """Pieces of a prompt that go as long passes; and time for a client that never says it lives."""
     monkeypatch.setattr(stage_run, "PREFILL_ROWS", 12)
+    for name in ("SILENT_S", "GONE_S"):
+        monkeypatch.setattr(stage_run, name, 60.0)
 
 
 def load(*given: object) -> Counted:
@@ -177,7 +180,7 @@ async def test_a_client_comes_back_over_another_link(cluster: Cluster, tiny: Tin
     await client.open(hosts)
     await client.feed(0, PROMPT)
     await until(lambda: client.tokens)
-    last = hosts[-1].service.stage._runs[SESSION]
+    (last,) = hosts[-1].service.stage._runs.values()
     link = await client.to(hosts[-1])
     # A token is on its way, and lost with the link that carries it.
     last.state.draws.grant(4)
@@ -214,7 +217,8 @@ async def test_rows_of_an_earlier_route_are_not_listened_to(
     # Late ones, of the route before; they would be refused if they were looked at.
     await client.send(hosts[0], ForwardTokens(SESSION, 3, (1,), 0))
     to_next = await hosts[0].node.links.to(hosts[1].id, (hosts[1].address,))
-    await to_next.send(ForwardHidden(SESSION, 3, 1, (), 0), b"bad")
+    name = common_name(client.id, SESSION)
+    await to_next.send(ForwardHidden(name, 3, 1, (), 0), b"bad")
     await client.send(hosts[1], Reroute(SESSION, 1, client.route[::-1], 1))
     await client.send(hosts[1], Resume(SESSION, 0, 7))
     await client.resume(held)

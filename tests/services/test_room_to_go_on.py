@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.domain.session_memory import session_bytes
 from diffuse_core.errors import StagesLost
 from diffuse_core.services import generation, run
 from tests.services.test_blame import tells
@@ -27,7 +28,7 @@ def _short_run_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def told(cluster: Cluster, host: Host, rows: int) -> None:
     """Let a host say that it has room for so many rows; return when all know."""
-    budget = host.service.model.shape.kv_bytes * len(host.service.slice) * rows
+    budget = session_bytes(host.service.model.shape, "fp32", host.service.slice, rows)
     await tells(cluster, host, kv_budget=budget)
 
 

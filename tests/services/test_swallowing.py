@@ -12,10 +12,10 @@ from diffuse_core.domain.relayed_address import RelayedAddress
 from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.services import (
     generation,
+    next_watch,
     reachability,
     reservations,
     roll_call,
-    stage_run,
     ways,
 )
 from tests.services.tiny_model import ids, words
@@ -69,7 +69,7 @@ async def test_hosts_are_used_through_their_other_sentinel(
     monkeypatch.setattr(generation, "MOST_GRACE_S", 10.0)
     monkeypatch.setattr(roll_call, "WATCH_S", 0.3)
     monkeypatch.setattr(roll_call, "SILENT_S", 0.3)
-    monkeypatch.setattr(stage_run, "ANSWER_S", 0.2)
+    monkeypatch.setattr(next_watch, "ANSWER_S", 0.2)
     cluster: Cluster = await split(2, relayed=True, relays=2)
     for host in cluster.hosts:
         await until(lambda host=host: len(cluster.nodes[0].addresses(host.id)) == 2)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SCRIPT = True
 _OWN = NodeId(bytes([201]) * 32)
 _MODEL = ModelRef("m", PRINT, "fp32", ModelShape(LAYERS, WIDTH, VOCAB, CONTEXT, 1, 1, 1, 8), PRINT)
-_KV = 60_000
+_KV = 700_000
 """Bytes: two Sessions of many rows, or any of few."""
 WORDS = (bytes([200]), bytes([255]), bytes([0] * 8))
 
