@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.identity import short_text
 from diffuse_core.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 MOST_OF_ONE = 16
 """Nodes that are dialled for one Client at a time."""
 MOST = 256
+PATIENCE_S = 3.0
+"""How long a Session waits for a dial: the Client then has another node in the place."""
 
 
 class StageDials:
@@ -35,8 +38,10 @@ class StageDials:
     async def to(self, node: NodeId, addresses: Iterable[str], client: NodeId) -> Link:
         """An open link to `node`, dialled for a Session of `client` if there is none.
 
+        It is waited for as long as a Client would wait itself; the dial goes on.
+
         Raises:
-            Unreachable: it is not reached, or too much is dialled already.
+            Unreachable: it is not reached in time, or too much is dialled already.
         """
         if (link := self._links.find(node)) is not None:
             return link
@@ -55,7 +60,13 @@ class StageDials:
             ended.cancelled() or ended.exception()
 
         task.add_done_callback(done)
-        return await asyncio.shield(task)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await asyncio.shield(task)
+        except TimeoutError as error:
+            raise Unreachable(
+                f"node {short_text(node)} did not answer within {PATIENCE_S:g} s"
+            ) from error
 
     def close(self) -> None:
         """Wait for none of them any more."""

@@ -27,19 +27,24 @@ FOUND_OUT_S = 10.0
 LONG_GRACE = ("--grace", "60")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory, talkative: TinyModel) -> Iterator[Town]:
     """Two hosts of half of the model each, the second of which goes."""
     with Town(tmp_path_factory.mktemp("town"), talkative) as town:
         town.start_sentinels("s")
-        for host in ("stays", "goes"):
-            start_half(town, host)
+        start_half(town, "stays")
         yield town
 
 
 def start_half(town: Town, host: str) -> None:
     town.run_host(host, "--max-layers", str(HALF))
     town.until(lambda: town.own_status(host)["telemetry"]["stage"] == "ready")
+
+
+@pytest.fixture(autouse=True)
+def _both_halves(town: Town) -> None:
+    if "goes" not in town.running or town.running["goes"].poll() is not None:
+        start_half(town, "goes")
 
 
 def lost_layers(town: Town) -> str:

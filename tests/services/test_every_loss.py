@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("in_pieces")
 
 STAGES = pytest.mark.parametrize("index", [0, 1, 2], ids=["first", "middle", "last"])
-WAYS = pytest.mark.parametrize("sentinels", [0, 2], ids=["direct", "relayed"])
+RELAYED = pytest.param(2, marks=pytest.mark.slow, id="relayed")
+"""A second all in all, each of them; together they are many."""
+WAYS = pytest.mark.parametrize("sentinels", [pytest.param(0, id="direct"), RELAYED])
 FAULT = pytest.mark.parametrize("fault", FAULTS)
 MOMENTS = pytest.mark.parametrize("row", [IN_PROMPT, IN_ANSWER], ids=["prompt", "answer"])
 

@@ -12,18 +12,15 @@ from diffuse_core.domain.messages import ForwardHidden, ForwardTokens
 from diffuse_core.domain.view import Healed, Waiting
 from diffuse_core.errors import StagesLost
 from diffuse_core.services import generation as module
-from diffuse_core.services import progress, roll_call, route_choice, run, stage, stage_run
+from diffuse_core.services import progress, roll_call, run, stage, stage_run
 from tests.services.stage_net import StageNet, read_all
 from tests.services.tiny_model import ids
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from contextlib import AsyncExitStack
 
-    from diffuse_core.domain.identity import NodeId
     from diffuse_core.services.generation import Generation
-    from diffuse_core.services.links import Link
     from tests.services.stage_net import StageHost
     from tests.services.tiny_model import TinyModel
 
@@ -252,33 +249,5 @@ async def test_what_a_loss_cost_is_told_before_the_next_token(
             await until(lambda: len(log.drawn) + asked._run._answers.qsize() == 8)
             victim.kill()
     assert kinds.index("healed") == 8
-    await asked.close()
-    await net.idle()
-
-
-async def test_a_host_that_is_frozen_when_the_session_opens(
-    stack: AsyncExitStack, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its machine takes the connection, and nothing comes of it."""
-    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(route_choice, "REACH_S", 0.05)
-    net = await make(stack, tiny, 2)
-    links, frozen = net.desk.links, set[bytes]()
-    dial = links.to
-
-    async def to(node: NodeId, addresses: Iterable[str]) -> Link:
-        if not frozen:
-            frozen.add(node)
-        if node in frozen:
-            await asyncio.Event().wait()
-        return await dial(node, addresses)
-
-    links.to = to
-    asked = net.generation(PROMPT, COUNT, GREEDY)
-    await asked.open()
-    tokens, healed = await read_all(asked, COUNT)
-    assert tuple(tokens) == tiny.says(PROMPT, COUNT, ignore_eos=True)
-    assert not healed
-    assert frozen.isdisjoint(bytes.fromhex(step.node) for step in asked.route)
     await asked.close()
     await net.idle()
