@@ -14,6 +14,7 @@ from diffuse_core.adapters.executor.lean.invariance import UNPROVEN
 from diffuse_core.adapters.executor.lean.kv import LeanCache
 from diffuse_core.adapters.executor.lean.logits import exact_logits
 from diffuse_core.adapters.executor.lean.matrices import CodedTable
+from diffuse_core.adapters.executor.lean.unpacked import is_piece
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -66,6 +67,7 @@ class LeanEngine:
         self._family = family
         self._held = held
         self._layers = layers
+        self._layers_for_pieces = [layer.for_pieces() for layer in layers]
         self._ends = ends
         self._rotary = rotary
         self._dtype = dtype
@@ -89,16 +91,18 @@ class LeanEngine:
     def together(self, batch: Sequence[Rows]) -> list[torch.Tensor | None]:
         """Run the rows of different caches in one pass; their parts may differ.
 
+        Those of another part, and large pieces of prompts, go through in passes of their own.
         When it raises, every cache is as it was.
         """
         outcomes: list[torch.Tensor | None] = [None] * len(batch)
-        parts: dict[Slice, list[int]] = {}
+        parts: dict[tuple[Slice, int], list[int]] = {}
         for index, rows in enumerate(batch):
-            parts.setdefault(rows.cache.part, []).append(index)
+            own = index if is_piece(rows) else -1
+            parts.setdefault((rows.cache.part, own), []).append(index)
         before = [rows.cache.length for rows in batch]
         done = False
         try:
-            for part, members in parts.items():
+            for (part, _), members in parts.items():
                 work = self._pass(part, [batch[index] for index in members])
                 for index, outcome in zip(members, _exhausted(work), strict=True):
                     outcomes[index] = outcome
@@ -127,8 +131,9 @@ class LeanEngine:
         seating = Seating(seats, x.shape[0], self._family, self._dtype, self._device)
         nobody = [(0, 1)] * (x.shape[0] - used)
         turns = self._rotary.turns([*((seat.start, seat.end) for seat in seats), *nobody])
-        for slot, number in enumerate(range(part.start, part.end)):
-            layer = self._layers[number - self._held.start]
+        held = self._layers_for_pieces if is_piece(batch[0]) else self._layers
+        first = part.start - self._held.start
+        for slot, layer in enumerate(held[first : first + len(part)]):
             x = layer.mix(x, turns, seating, slot)
             yield
             x = layer.feed(x)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
+
+from diffuse_core.adapters.executor.lean.unpacked import for_pieces
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.attention import Seating
@@ -36,15 +38,32 @@ class LayerWeights:
         matrices = (self.qkv, self.output, self.gate, self.up, self.down)
         return sum(n.nbytes for n in norms if n is not None) + sum(m.nbytes for m in matrices)
 
+    def for_pieces(self) -> LayerWeights:
+        """The same, as it is multiplied with the rows of large pieces of prompts."""
+        return replace(
+            self,
+            qkv=for_pieces(self.qkv),
+            output=for_pieces(self.output),
+            gate=for_pieces(self.gate),
+            up=for_pieces(self.up),
+            down=for_pieces(self.down),
+        )
+
 
 class Layer:
     """Runs one layer."""
 
     def __init__(self, family: Family, number: int, weights: LayerWeights) -> None:
         self.weights = weights
+        self._family = family
+        self._number = number
         self._eps = family.eps
         self._head = (family.head_dim,)
         self._rotary = family.rotary[number]
+
+    def for_pieces(self) -> Layer:
+        """The same layer for large pieces of prompts; it holds nothing more."""
+        return Layer(self._family, self._number, self.weights.for_pieces())
 
     def mix(
         self, x: torch.Tensor, turns: torch.Tensor, seating: Seating, slot: int

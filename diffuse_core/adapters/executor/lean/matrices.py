@@ -130,19 +130,48 @@ class CodedMatrix(Matrix):
         super().__init__(rows, 2 * packed.shape[1] // self.repeats, size)
         self._packed = packed
         self._scales = scales
-        self._bias = bias
-        self._padded = packed.shape[0] != rows
+        self.held_rows = packed.shape[0]
+        """With those that the last block is filled up with."""
+        self.bias = bias
+
+    @abstractmethod
+    def numbers(self, blocks: slice, half: int) -> torch.Tensor:
+        """Of some blocks of rows, all numbers (columns, rows), in bf16.
+
+        Args:
+            blocks: which of them; each has 2 * `half` rows, of which the last may be padding.
+            half: what `packed_half` gives.
+        """
+
+    def _bytes(self, blocks: slice, half: int) -> torch.Tensor:
+        """The packed codes (blocks, codes a row, half)."""
+        return self._packed.view(-1, self._packed.shape[1] * 2, half)[blocks]
+
+    def _places(self, blocks: slice, half: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scales and offsets (groups, 1, rows) of some blocks of rows."""
+        size = 2 * half
+        rows = self._scales[:, blocks.start * size : blocks.stop * size]
+        return rows[..., 0].contiguous().unsqueeze(1), rows[..., 1].contiguous().unsqueeze(1)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""
         product = torch._weight_int4pack_mm_for_cpu(x, self._packed, GROUP, self._scales)
-        if self._padded:
+        if self.held_rows != self.rows:
             product = product[:, : self.rows].contiguous()
-        return product if self._bias is None else product.add_(self._bias)
+        return product if self.bias is None else product.add_(self.bias)
 
 
 class Int4Matrix(CodedMatrix):
     """A matrix in 4 bits."""
+
+    def numbers(self, blocks: slice, half: int) -> torch.Tensor:
+        """Of some blocks of rows, all numbers (columns, rows), in bf16."""
+        both = self._bytes(blocks, half)
+        low, high = (both & 15).view(torch.int8), (both >> 4).view(torch.int8)
+        codes = _in_rows(low.sub_(8), high.sub_(8))
+        scale, offset = self._places(blocks, half)
+        groups = codes.view(len(scale), GROUP, -1)
+        return torch.addcmul(offset, groups, scale, out=groups).view(codes.shape)
 
 
 class Int8Matrix(CodedMatrix):
@@ -155,6 +184,17 @@ class Int8Matrix(CodedMatrix):
     """
 
     repeats = 2
+
+    def numbers(self, blocks: slice, half: int) -> torch.Tensor:
+        """Of some blocks of rows, all numbers (columns, rows), in bf16."""
+        upper, lower = self._bytes(blocks, half).chunk(2, 1)
+        # The upper half's codes count from 8 on, which the sign bit turns into one from 0 on.
+        low = ((upper << 4) | (lower & 15)).bitwise_xor_(128).view(torch.int8)
+        high = ((upper & 240) | (lower >> 4)).bitwise_xor_(128).view(torch.int8)
+        codes = _in_rows(low, high)
+        scale, _ = self._places(blocks, half)
+        groups = codes.view(len(scale) // 2, GROUP, -1)
+        return groups.mul_(scale[len(groups) :]).view(codes.shape)
 
     def rows_of(self, ids: torch.Tensor) -> torch.Tensor | None:
         """Rows (n, columns) in fp32; None when the kernel's layout is not known."""
@@ -193,6 +233,15 @@ def packed_half() -> int | None:
         if torch.equal(both.transpose(1, 2).reshape(rows, columns).to(torch.int32), codes):
             return half
     return None
+
+
+def _in_rows(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """Codes (blocks, columns, half) of rows i and of rows i + half, as bf16 (columns, rows)."""
+    blocks, columns, half = low.shape
+    codes = torch.empty((columns, blocks, 2, half), dtype=torch.bfloat16)
+    codes.select(2, 0).copy_(low.transpose(0, 1))
+    codes.select(2, 1).copy_(high.transpose(0, 1))
+    return codes.view(columns, -1)
 
 
 class CodedTable:
