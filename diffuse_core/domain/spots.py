@@ -40,6 +40,8 @@ Measured as above: 0.3 in bf16, where up to a quarter of the tokens that are dra
 """
 
 Verdict = Literal["agrees", "differs"]
+_KINDS: dict[int, Literal["H", "I"]] = {2: "H", 4: "I"}
+"""How memoryview calls what has so many bytes."""
 
 
 class TakenSpots:
@@ -70,13 +72,14 @@ def pick(
     body: bytes | memoryview, rows: int, width: int, item: int, spots: Sequence[int]
 ) -> bytes:
     """The numbers of each row at these coordinates, each smaller than `width`."""
-    places = [spot * item for spot in spots]
-    view = memoryview(body)
-    return b"".join(
-        view[start + place : start + place + item]
-        for start in range(0, rows * width * item, width * item)
-        for place in places
-    )
+    kind = _KINDS[item]
+    view = memoryview(body)[: rows * width * item].cast(kind)
+    picked = bytearray(rows * len(spots) * item)
+    numbers = memoryview(picked).cast(kind)
+    # A coordinate of all rows at once: a number at a time, 1,024 rows took 7 ms instead of 0.1.
+    for place, spot in enumerate(spots):
+        numbers[place :: len(spots)] = view[spot::width]
+    return bytes(picked)
 
 
 def widened(data: bytes, item: int) -> bytes:

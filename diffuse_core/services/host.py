@@ -308,7 +308,7 @@ class HostService:
 
     def turn_away(self) -> None:
         """Refuse Sessions again: no Slice is served any more."""
-        turn_away(self._node.links, self._node.id)
+        turn_away(self._node.links, self._node.id, self._node.clock)
 
     def _known_model(self) -> ModelRef:
         if self.model is None:

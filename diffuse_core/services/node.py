@@ -90,7 +90,7 @@ class Node:
         self._holding: Holding | None = None
         self._load = Load()
         self.joined = asyncio.Event()
-        turn_away(self.links, identity.node)
+        turn_away(self.links, identity.node, clock)
         self.links.handle(Ping, self._on_gossip)
         self.links.handle(Ack, self._on_gossip)
         self.links.handle(PingRequest, self._on_gossip)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.admission import StageTerms, admit, check_route
@@ -100,7 +101,7 @@ class StageService:
         self._tidings = Tidings(self._tasks)
         self._audits = StageAudits(links, self._tasks, self._pace, self._runs.get)
         self._rows = StageRows(
-            own, links, self._runs, self._audits, pause=self._pause, fail=self._fail
+            own, links, self._pace, self._runs, self._audits, pause=self._pause, fail=self._fail
         )
         self._tasks.spawn(self._sweep(), "sweep")
 
@@ -186,20 +187,25 @@ class StageService:
     def _admit(self, message: OpenSession, client: Link) -> int:
         if self._find(client, message.session) is not None:
             raise Refused("you have a session of that id here already")
-        try:
-            return admit(message, self._terms(client))
-        except Refused as error:
-            if error.reason not in ("busy", "memory") or not self._make_room():
-                raise
-        return admit(message, self._terms(client))
+        while True:
+            terms = self._terms(client)
+            try:
+                return admit(message, terms)
+            except Refused as error:
+                if error.reason not in ("busy", "memory"):
+                    raise
+                # Not for what there would be no room for in any case.
+                admit(message, replace(terms, kv_used=0, sessions=0))
+                if not self._make_room():
+                    raise
 
     def _make_room(self) -> bool:
-        """Free Sessions of which no use was made for a while; whether there were any."""
+        """Free a Session of which no use was made for a while; whether there was one."""
         now = self._clock.monotonic()
         idle = [run for run in self._runs.values() if run.is_idle(now)]
-        for run in idle:
+        if idle:
             text = "nothing was run for a while, and others need the room"
-            self._fail(run, self._own, "lost", text)
+            self._fail(min(idle, key=lambda run: run.lane.since), self._own, "lost", text)
         return bool(idle)
 
     def _terms(self, client: Link) -> StageTerms:

@@ -23,6 +23,8 @@ BURST = 512.0
 PER_S = 200.0
 """A node that runs 64 Sessions here asks 64 times a second whether they live."""
 OPENING = MIRROR = 4.0
+CREDIT = 1 / 16
+"""A Client may give it for each token, at 50 tokens a second in 64 Sessions."""
 LEAST_S = 0.001
 TOKENS = 1024
 """Tokens or numbers that count as a question more."""

@@ -16,6 +16,7 @@ from diffuse_core.domain.session import common_name
 from diffuse_core.domain.token_line import Tokens
 from diffuse_core.errors import Refused
 from diffuse_core.services.stage_outlet import NeighbourLost
+from diffuse_core.services.stage_pace import CREDIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from diffuse_core.errors import RefusalReason
     from diffuse_core.services.links import Link, Links
     from diffuse_core.services.stage_audit import StageAudits
+    from diffuse_core.services.stage_pace import Pace
     from diffuse_core.services.stage_run import StageRun
 
     End = Callable[[StageRun, bytes, RefusalReason, str], None]
@@ -36,6 +38,7 @@ class StageRows:
         self,
         own: NodeId,
         links: Links,
+        pace: Pace,
         runs: Mapping[bytes, StageRun],
         audits: StageAudits,
         pause: End,
@@ -44,6 +47,7 @@ class StageRows:
         """`pause` keeps a Session for another to take a node's place, `fail` frees it."""
         self._own = own
         self._links = links
+        self._pace = pace
         self._runs = runs
         self._audits = audits
         self._pause = pause
@@ -89,9 +93,15 @@ class StageRows:
         """Take what the last Stage drew; that stands behind the prompt."""
         if message.position < run.state.prompt or not run.listens(message.epoch):
             return
+        tokens = Tokens(message.position, message.tokens)
+        if tokens.end > run.state.budget:
+            # They may come early, and would wait here.
+            text = f"tokens came round up to position {tokens.end}, beyond the budget"
+            self._pause(run, link.remote, "invalid", text)
+            return
         try:
             run.outlet.source = link
-            run.intake.ring(Tokens(message.position, message.tokens), message.marks)
+            run.intake.ring(tokens, message.marks)
         except Refused as error:
             self._pause(run, link.remote, "invalid", str(error))
 
@@ -124,6 +134,7 @@ class StageRows:
             self._pause(run, link.remote, "invalid", str(error))
 
     async def _on_credit(self, link: Link, message: Credit, _body: memoryview) -> None:
+        await self._pace.turn(link.remote, CREDIT)
         run = self._runs.get(common_name(link.remote, message.session))
         if run is None or not run.state.is_last:
             return

@@ -15,21 +15,26 @@ from diffuse_core.domain.messages import (
     SessionRefused,
     WatchSession,
 )
+from diffuse_core.services.stage_pace import Pace
 
 if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
+    from diffuse_core.ports import Clock
     from diffuse_core.services.links import Link, Links
 
 TEXT = "this host holds no layers at the moment"
 
 
-def turn_away(links: Links, own: NodeId) -> None:
+def turn_away(links: Links, own: NodeId, clock: Clock) -> None:
     """Refuse Sessions until others handle these messages (see StageService)."""
+    pace = Pace(clock)
 
     async def refuse(link: Link, message: OpenSession, _body: memoryview) -> None:
+        await pace.turn(link.remote)
         await link.send(SessionRefused(message.session, "slice", TEXT))
 
     async def deny(link: Link, message: Reroute | WatchSession, _body: memoryview) -> None:
+        await pace.turn(link.remote)
         epoch = message.epoch if isinstance(message, Reroute) else 0
         await link.send(SessionFailed(message.session, own, "lost", TEXT, epoch=epoch))
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_stranger_cannot_touch_a_session(pair: Cluster, running: bytes) -> None:
-    """Nor by the name that its stages have for it, which whoever knows its client's id can tell."""
+    """Nor by what its stages call it, which whoever knows its client's id can tell."""
     intruder = Intruder(pair)
     for host in pair.hosts:
         link = await intruder.to(host)

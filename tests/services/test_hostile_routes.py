@@ -232,6 +232,20 @@ async def test_tokens_that_come_round_early_do_not_pile_up(
     assert host.service.stage.sessions == 1
 
 
+async def test_tokens_beyond_the_budget_do_not_wait_to_be_early(
+    pair: Cluster, running: bytes, intruder: Intruder
+) -> None:
+    host = first_of(pair)
+    link = await intruder.open(host)
+    await link.send(*intruder.named(ForwardTokens(SESSION, 10, (1,) * 8000)))
+    failed = await intruder.answer()
+    assert isinstance(failed, SessionFailed)
+    assert (failed.node, failed.reason, failed.kept) == (intruder.id, "invalid", True)
+    assert "beyond the budget" in failed.detail
+    await link.send(CloseSession(SESSION))
+    await intruder.heard(host)
+
+
 async def test_rows_run_of_another_route_are_not_counted(
     pair: Cluster, running: bytes, intruder: Intruder
 ) -> None:

@@ -34,7 +34,7 @@ PROMPT, COUNT, CREDITS = 45, 24, 6
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of a prompt that go as long passes; and time for a client that never says it lives."""
+    """Pieces of a prompt that go as long passes; time for a client that never says it lives."""
     monkeypatch.setattr(stage_run, "PREFILL_ROWS", 12)
     for name in ("SILENT_S", "GONE_S"):
         monkeypatch.setattr(stage_run, name, 60.0)
