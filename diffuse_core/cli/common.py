@@ -307,12 +307,6 @@ def run_until_done(work: Coroutine[Any, Any, T]) -> T:
         raise SystemExit(signals.code or EXIT_INTERRUPTED) from None
 
 
-def _wakeful_loop() -> asyncio.AbstractEventLoop:
-    from diffuse_core.adapters.wakeful_loop import WakefulLoop
-
-    return WakefulLoop()
-
-
 def run_service(work: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> int:
     """Run a service until a signal asks it to stop: SIGTERM is its good end, Ctrl+C gives 130.
 
@@ -327,10 +321,8 @@ def run_service(work: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) ->
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    # Elsewhere than on Windows: asyncio's loop there does not wait in a selector.
-    factory = None if sys.platform == "win32" else _wakeful_loop
-    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(main())
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())
     return EXIT_INTERRUPTED if signals.code == EXIT_INTERRUPTED else 0
 
 
