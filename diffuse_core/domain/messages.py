@@ -164,6 +164,8 @@ class Hop(msgspec.Struct, frozen=True):
 class OpenSession(Message, frozen=True, tag="open"):
     """Client to each Stage: hold KV for `budget` positions and know the whole Route.
 
+    `session` is the Client's name for it; Stages have another among each other, which nobody else
+    can take (domain.session.common_name).
     `index` is the receiver's place in `route`. `credits` is how many tokens the last Stage may
     send ahead of the Client's grants. `drawn` tokens were drawn before this Stage took its place
     in the Route; `past` are these tokens, and `seen` the ids of the prompt, sent to a last Stage
