@@ -52,6 +52,9 @@ Outcome = "StageResult | Refused | None"
 class CountingExecutor:
     """The real executor, which counts rows and lets a test spoil what comes of them."""
 
+    guessed = 0
+    """Rows that ran ahead of what was known."""
+
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
         self.rows: Counter[int] = Counter()
@@ -76,6 +79,7 @@ class CountingExecutor:
         count = len(step.tokens) if step.tokens is not None else step.hidden.shape[0]
         end = step.position + count
         self.rows.update(range(step.position, end))
+        self.guessed += len(step.drafts)
         for row in [row for row in self.at_row if row < end]:
             self.at_row.pop(row)()
         return found if self.spoil is None else self.spoil(step, found)

@@ -47,24 +47,24 @@ SAMPLING = SamplingParams(temperature=1.2, top_p=0.95, seed=7, presence_penalty=
 LET_GO_S = 15.0
 """After so long nobody keeps what a client left behind."""
 
-_said: list[int] = []
+_said: dict[SamplingParams, list[int]] = {}
 
 
-def undisturbed(tiny: TinyModel) -> list[int]:
-    """What is said when nothing happens; that is tried once."""
+def undisturbed(tiny: TinyModel, sampling: SamplingParams = SAMPLING) -> list[int]:
+    """What is said when nothing happens and nothing is guessed; that is tried once."""
 
     async def ask(net: StageNet) -> None:
         await hosts(net)
-        answer = Answer(net)
+        answer = Answer(net, sampling)
         await answer.read()
         assert not answer.healed
         answer.each_row_once()
         await answer.end()
-        _said.extend(answer.tokens)
+        _said[sampling] = answer.tokens
 
-    if not _said:
+    if sampling not in _said:
         played(tiny, ask)
-    return _said
+    return _said[sampling]
 
 
 async def hosts(
@@ -95,6 +95,7 @@ class Answer:
     """An answer of a network, and what becomes of it."""
 
     net: StageNet
+    sampling: SamplingParams = SAMPLING
     speculate: bool = False
     tokens: list[int] = field(default_factory=list)
     healed: list[Healed] = field(default_factory=list)
@@ -106,7 +107,7 @@ class Answer:
 
     def __post_init__(self) -> None:
         self.asked: Generation = self.net.generation(
-            PROMPT, COUNT, SAMPLING, speculate=self.speculate
+            PROMPT, COUNT, self.sampling, speculate=self.speculate
         )
 
     async def open(self) -> None:
