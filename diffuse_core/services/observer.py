@@ -122,9 +122,9 @@ class Observer:
                     await self._pull_again()
 
     async def _pull_again(self) -> None:
-        open_links = [links[-1] for links in self.links.linked().values()]
-        # Who told us before has the best right to be asked; unless it says nothing any more.
-        open_links.sort(key=lambda link: (link.silent, link is not self._asked))
+        open_links = [links[-1] for links in self.links.linked().values() if not links[-1].silent]
+        # Who told us before has the best right to be asked.
+        open_links.sort(key=lambda link: link is not self._asked)
         for link in open_links[:MAX_AGAIN]:
             if await self._pull(link) is None:
                 return

@@ -95,8 +95,9 @@ async def test_a_picture_is_renewed_when_it_is_no_longer_fresh(
     assert len(observer.members()) == 2
 
 
-async def test_others_are_asked_when_who_told_before_is_gone(
-    net: Net, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["gone", "silent"])
+async def test_others_are_asked_when_who_told_before_is(
+    net: Net, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(module, "FRESH_S", 0.0)
     first = await net.node(1)
@@ -104,7 +105,10 @@ async def test_others_are_asked_when_who_told_before_is_gone(
     await until(lambda: len(first.members()) == 2)
     observer = net.observer()
     await observer.look(["mem:1"])
-    await first.stop()
+    if how == "gone":
+        await first.stop()
+    else:
+        observer._asked.fell_silent()
     before = observer._pulled_at
     await observer.look_again()
     assert observer._pulled_at > before
