@@ -55,7 +55,7 @@ async def test_any_split_says_what_transformers_says(
     split: Callable, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch, stages: int
 ) -> None:
     monkeypatch.setattr(stage_run, "PREFILL_ROWS", 8)
-    monkeypatch.setattr(session_terms, "MAX_ROWS", 20)
+    monkeypatch.setattr(session_terms, "MAX_ROWS", 24)
     cluster = await split(stages)
     watching, hosting = await cluster.client(), cluster.hosts[-1].client
     for length in LENGTHS:
