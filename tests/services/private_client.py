@@ -52,6 +52,14 @@ class Ear:
             await send(frame)
 
         channel.send = heard
+        if hasattr(channel, "send_now"):
+            send_now = channel.send_now
+
+            def heard_now(frame: bytes, *, soon: bool = False) -> None:
+                self.frames.append(bytes(frame))
+                send_now(frame, soon=soon)
+
+            channel.send_now = heard_now
         return channel
 
     def messages(self) -> list[AnyMessage]:

@@ -43,6 +43,23 @@ def test_at_once(tiny: TinyModel, fault: Fault, row: int, group: tuple[int, ...]
     survives(tiny, begin, GOALS_S[fault])
 
 
+@pytest.mark.slow
+@GROUPS
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_at_once_behind_sentinels(tiny: TinyModel, fault: Fault, group: tuple[int, ...]) -> None:
+    """Eight of them take more than a second."""
+
+    async def begin(net: StageNet) -> Answer:
+        await striking.hosts(net, sentinels=2)
+        answer = Answer(net)
+        await answer.open()
+        victims = [answer.on(index) for index in group]
+        answer.at_row(victims[0], IN_ANSWER, *((victim, fault) for victim in victims))
+        return answer
+
+    survives(tiny, begin, GOALS_S[fault])
+
+
 @pytest.mark.parametrize("faults", MIXED, ids="-".join)
 @pytest.mark.parametrize("pair", list(permutations(range(3), 2)), ids=str)
 def test_at_once_in_different_ways(
