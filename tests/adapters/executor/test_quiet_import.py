@@ -70,7 +70,10 @@ def test_a_failed_import_leaves_collection_as_it_was(*, collecting: bool) -> Non
             import_quietly("diffuse_core.no_such_module")
         assert gc.isenabled() is collecting
     finally:
+        # As conftest left it, without what was thrown away since.
         gc.unfreeze()
+        gc.collect()
+        gc.freeze()
         (gc.enable if before else gc.disable)()
 
 
