@@ -7,7 +7,7 @@ of single objects were measured with CPython 3.11 (tests/services/test_session_m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ WAITING_STEPS = 8192
 """Steps of tokens that may wait (services.lane.MAX_STEPS)."""
 TOLD_AGAIN = 2048
 """Tokens that a last Stage can tell again (domain.draws.REMEMBERED)."""
+LEAST_ROWS = 1024
+"""A Host of few layers may plan for less than what one Session of so many positions takes."""
 
 SESSION_BYTES = 32 * 1024
 """Of what there is once for each Session."""
@@ -94,8 +96,7 @@ def session_bytes(
 
 def _waiting(rows: int, width: int, wishes: Wishes, *, is_first: bool) -> int:
     """What came in and had no pass yet."""
-    pieces = -(-wishes.prompt // PIECE_ROWS)
-    answer = rows - wishes.prompt
+    pieces, answer = -(-min(wishes.prompt, rows) // PIECE_ROWS), max(0, rows - wishes.prompt)
     if is_first:
         steps, each = min(pieces + answer, WAITING_STEPS), TOKEN_STEP_BYTES
         need = rows * (TOKEN_BYTES + HISTORY_BYTES)
@@ -110,12 +111,17 @@ def _drawing(rows: int, wishes: Wishes) -> int:
     told = DRAWN_BYTES
     if wishes.logprobs is not None:
         told += DRAWN_BYTES + wishes.logprobs * LOGPROB_BYTES
-    need = min(rows - wishes.prompt, TOLD_AGAIN) * told
+    need = min(max(0, rows - wishes.prompt), TOLD_AGAIN) * told
     if wishes.penalties:
         need += rows * COUNTED_BYTES
     if wishes.audit:
         need += rows * GIVEN_BYTES
     return need
+
+
+def least_room(shape: ModelShape, contract: Contract, part: Slice) -> int:
+    """What a Host of `part` has room for in any case: one Session of LEAST_ROWS positions."""
+    return session_bytes(shape, contract, part, min(shape.context, LEAST_ROWS))
 
 
 @lru_cache(4096)
@@ -126,10 +132,6 @@ def most_rows(
     least, beyond = 0, shape.context + 1
     while beyond - least > 1:
         rows = (least + beyond) // 2
-        fits = session_bytes(shape, contract, part, rows, _shorter(wishes, rows)) <= room
+        fits = session_bytes(shape, contract, part, rows, wishes) <= room
         least, beyond = (rows, beyond) if fits else (least, rows)
     return least
-
-
-def _shorter(wishes: Wishes, rows: int) -> Wishes:
-    return replace(wishes, prompt=min(wishes.prompt, rows))

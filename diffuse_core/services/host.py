@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from diffuse_core.domain.coverage import models
 from diffuse_core.domain.needs import Means
 from diffuse_core.domain.records import Load, ModelRef
+from diffuse_core.domain.session_memory import least_room
 from diffuse_core.services import placement as placements
 from diffuse_core.services.bundles import BundleShelf
 from diffuse_core.services.devices import check_computed, default_capacity
@@ -277,7 +278,9 @@ class HostService:
 
     def _open_stage(self, executor: Executor, model: ModelRef, capacity: int) -> StageService:
         budget = max(
-            capacity - executor.weight_bytes, len(executor.slice) * model.shape.kv_reserve()
+            capacity - executor.weight_bytes,
+            len(executor.slice) * model.shape.kv_reserve(),
+            least_room(model.shape, model.contract, executor.slice),
         )
         stage = StageService(
             self._node.id,
