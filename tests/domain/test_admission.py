@@ -62,6 +62,8 @@ def test_one_client_does_not_take_all_places() -> None:
         ({}, {"own": B}, "slice"),
         ({}, {"held": Slice(0, 3)}, "slice"),
         ({"budget": 65}, {}, "context"),
+        ({"spots": (3, 8)}, {}, "invalid"),
+        ({"audit": True}, {}, "invalid"),
         ({}, {"leaving": True}, "leaving"),
         ({}, {"kv_budget": 1}, "memory"),
         ({}, {"kv_budget": NEED - 1}, "memory"),

@@ -53,3 +53,13 @@ def test_each_node_has_its_own_and_only_so_many_are_kept() -> None:
     assert len(allowances) == 2
     assert not allowances.spend(ordered(1), 1, 0.0), "who was quiet longest is forgotten first"
     assert allowances.spend(ordered(2), 1, 0.0)
+
+
+def test_it_is_told_when_a_node_may_go_on() -> None:
+    allowances = Allowances(burst=4, per_s=2)
+    assert allowances.ready_at("one", 4, 10.0) == 10.0
+    assert allowances.spend("one", 4, 10.0)
+    assert allowances.ready_at("one", 3, 10.0) == 11.5
+    assert allowances.ready_at("another", 3, 10.0) == 10.0
+    assert not allowances.spend("one", 3, 11.4)
+    assert allowances.spend("one", 3, 11.5)
