@@ -11,6 +11,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+import pytest
+
 from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.view import Healed, Waiting
 from tests.services.scripted_time import now, played
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 
 Fault = Literal["killed", "frozen", "cut", "nan", "refusing"]
 FAULTS: tuple[Fault, ...] = ("killed", "frozen", "cut", "nan", "refusing")
+OFTEN: tuple[Fault, ...] = ("killed", "frozen")
+SOME_FAULTS = [
+    pytest.param(fault, marks=() if fault in OFTEN else pytest.mark.slow) for fault in FAULTS
+]
+"""All, where those that are much like others need not be tried each time."""
 GOALS_S: dict[Fault, float] = {
     "killed": 2.0,
     "frozen": 5.0,

@@ -9,7 +9,7 @@ import pytest
 from diffuse_core.domain.decoding import SamplingParams
 from tests.services import striking
 from tests.services.scripted_time import played
-from tests.services.striking import FAULTS, GOALS_S, PROMPT, Answer, undisturbed
+from tests.services.striking import GOALS_S, PROMPT, SOME_FAULTS, Answer, undisturbed
 
 if TYPE_CHECKING:
     from tests.services.stage_net import StageNet
@@ -24,7 +24,7 @@ EARLY = len(PROMPT) + 12
 
 
 @pytest.mark.parametrize("index", [0, 1, 2], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", SOME_FAULTS)
 def test_a_stage_is_lost(tiny: TinyModel, fault: Fault, index: int) -> None:
     wanted = undisturbed(tiny, TWO_WORDS)
 

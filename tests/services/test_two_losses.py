@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.services import striking
-from tests.services.striking import FAULTS, GOALS_S, IN_ANSWER, IN_PROMPT, Answer, survives
+from tests.services.striking import GOALS_S, IN_ANSWER, IN_PROMPT, SOME_FAULTS, Answer, survives
 
 if TYPE_CHECKING:
     from tests.services.stage_net import StageNet
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("in_pieces")
 
 GROUPS = pytest.mark.parametrize("group", [(0, 1), (1, 2), (0, 2), (0, 1, 2)], ids=str)
 MOMENTS = pytest.mark.parametrize("row", [IN_PROMPT, IN_ANSWER], ids=["prompt", "answer"])
-FAULT = pytest.mark.parametrize("fault", FAULTS)
+FAULT = pytest.mark.parametrize("fault", SOME_FAULTS)
 MIXED: tuple[tuple[Fault, Fault], ...] = (
     ("killed", "frozen"),
     ("cut", "frozen"),
