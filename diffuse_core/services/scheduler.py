@@ -144,6 +144,7 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Run nothing more."""
+        self._rests = False
         await self._tasks.close()
 
     def _free(self, lane: Lane) -> None:

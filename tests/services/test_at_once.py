@@ -129,6 +129,19 @@ async def test_outcomes_stay_in_order_when_one_left_something_to_do(desk: Desk) 
     await desk.take(lane)
 
 
+async def test_nothing_runs_after_the_end(desk: Desk) -> None:
+    early, late = await brief(desk, 2)
+    desk.give(early)
+    stopping = asyncio.ensure_future(desk.scheduler.stop())
+    await asyncio.sleep(0)
+    desk.executor.calls.clear()
+    await stopping
+    desk.give(late)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert desk.executor.calls == []
+
+
 async def test_what_a_pass_gave_several_is_sent_on_soon(desk: Desk) -> None:
     lanes = await brief(desk, 3)
     takers = [Taking() for _ in lanes]
