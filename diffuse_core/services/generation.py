@@ -271,7 +271,10 @@ class Generation:
         self._guilty.clear()
 
     def _who_may_stay(self) -> Iterator[list[Hop]]:
-        """The Stages that keep their places; first without those to blame, then the accusers."""
+        """The Stages that keep their places; first without those to blame, then the accusers.
+
+        At last all but one: perhaps it alone holds lost layers as well.
+        """
         assert self._run is not None  # noqa: S101
         holding = [
             hop
@@ -282,6 +285,11 @@ class Generation:
         for leaving in (self._guilty, accusers - {None}):
             kept = [hop for hop in holding if hop.node not in leaving]
             if kept and (leaving or len(kept) == len(holding)):
+                yield kept
+        staying = [hop for hop in holding if hop.node not in self._guilty]
+        for one in sorted(staying, key=lambda hop: len(hop.part)):
+            kept = [hop for hop in staying if hop is not one]
+            if kept and not self._asked.is_own(one.node):
                 yield kept
 
     def _no_way(self, error: ModelIncomplete) -> StagesLost:

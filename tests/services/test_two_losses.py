@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.services import striking
-from tests.services.striking import GOALS_S, IN_ANSWER, IN_PROMPT, SOME_FAULTS, Answer, survives
+from tests.services.scripted_time import played
+from tests.services.striking import (
+    GOALS_S,
+    IN_ANSWER,
+    IN_PROMPT,
+    SOME_FAULTS,
+    Answer,
+    survives,
+    undisturbed,
+)
 
 if TYPE_CHECKING:
     from tests.services.stage_net import StageNet
@@ -93,3 +102,28 @@ def test_one_while_another_is_being_replaced(
         return answer
 
     survives(tiny, begin, GOALS_S[fault])
+
+
+def test_one_that_holds_lost_layers_too_takes_another_place(tiny: TinyModel) -> None:
+    """The rest stays: it computes nothing again."""
+    wanted = undisturbed(tiny)
+
+    async def act(net: StageNet) -> None:
+        for part in ((0, 4), (4, 8), (8, 10)):
+            await net.host(*part)
+        answer = Answer(net)
+        await answer.open()
+        first, middle, last = map(answer.on, range(3))
+        early, late = await net.host(2, 6), await net.host(6, 10)
+        answer.at_row(last, IN_ANSWER, (last, "killed"))
+        answer.at_row(first, IN_ANSWER + 10, (middle, "killed"))
+        await answer.read()
+        assert answer.tokens == wanted
+        assert [(step.node, str(step.slice)) for step in answer.asked.route] == [
+            (first.id.hex(), "0:4"), (early.id.hex(), "4:6"), (late.id.hex(), "6:10"),
+        ]  # fmt: skip
+        assert set(first.executor.rows.values()) == {1}
+        assert {one.lost.node for one in answer.healed} == {last.id.hex(), middle.id.hex()}
+        await answer.end()
+
+    played(tiny, act)
