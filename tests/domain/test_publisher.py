@@ -87,12 +87,12 @@ def test_many_changes_in_a_row_wait_and_the_latest_counts() -> None:
     assert late.sequence == BOOT + 6
 
 
-def test_an_hour_of_changes_stays_below_what_others_take() -> None:
+def test_ten_minutes_of_changes_stay_below_what_others_take() -> None:
     publisher = _published()
     said = 0
-    for step in range(36_000):
+    for step in range(6000):
         said += _say(publisher, step / 10, capacity=step) is not None
-    assert said <= 3600 * 0.8 + 6
+    assert said <= 600 * 0.8 + 6
 
 
 def test_load_alone_takes_its_turn_which_comes_later_in_larger_networks() -> None:

@@ -76,6 +76,7 @@ def test_liars_are_not_believed(seed: int) -> None:
     assert figures["routes_found"] >= 0.999
 
 
+@pytest.mark.slow
 def test_a_pause_of_four_seconds_is_no_news_and_met_by_few_pings(seed: int) -> None:
     net = gather(seed, 60, loss=0.1, settle=3.0)
     watch = Watch(net)
@@ -90,6 +91,7 @@ def test_a_pause_of_four_seconds_is_no_news_and_met_by_few_pings(seed: int) -> N
     assert all(set(net.knows(number).values()) == {"alive"} for number in range(10))
 
 
+@pytest.mark.slow
 def test_who_was_paused_does_not_accuse_the_others(seed: int) -> None:
     net = gather(seed, 40, loss=0.1, settle=3.0)
     net.pause(1, 60.0)
