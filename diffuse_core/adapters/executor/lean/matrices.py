@@ -9,6 +9,7 @@ SmolLM2-135M's layers, milliseconds for one row and for 128:
 torchao was weighed: for weight-only integers its CPU path calls the same two kernels of torch,
 and its own kernels quantise activations too, so it would add a dependency and no speed. The
 packed forms also give a row the same bits whatever rows go with it, as long as there are two.
+For many rows of one prompt codes are unpacked first (`unpacked`).
 """
 
 from __future__ import annotations
