@@ -60,6 +60,8 @@ class AnswerLog:
             return "it sent more tokens than were asked for"
         if max(message.tokens) >= self._vocab:
             return "it sent a token that the model does not have"
+        if not self._ends_as_asked(message):
+            return "it ended the answer where it does not end, or went on behind its end"
         asked = self.decoding.logprobs
         if not sound_logprobs(message.tokens, message.logprobs, asked, self._vocab):
             return "it sent log-probabilities that cannot be"
@@ -70,6 +72,20 @@ class AnswerLog:
         self.finished = message.finish is not None
         self._unread.append(message)
         return None
+
+    def _ends_as_asked(self, message: TokensDrawn) -> bool:
+        """Whether the answer ends with the first token that ends one, and nowhere else.
+
+        Else part of an answer would be shown as the whole of it.
+        """
+        *before, last = message.tokens
+        ids = self.decoding.stop_ids
+        if any(token in ids for token in before):
+            return False
+        if last in ids:
+            return message.finish == "stop"
+        full = len(self.drawn) + len(message.tokens) == self.decoding.max_tokens
+        return message.finish is None or (full and message.finish == "length")
 
     def _news(self, message: TokensDrawn) -> TokensDrawn:
         """What of a message is not known yet."""

@@ -12,7 +12,7 @@ SESSION = b"s" * 16
 
 
 def log(count: int = 10, logprobs: int | None = None) -> AnswerLog:
-    return AnswerLog((1, 2, 3), DecodingParams(count, logprobs=logprobs), 50)
+    return AnswerLog((1, 2, 3), DecodingParams(count, stop_ids=(9,), logprobs=logprobs), 50)
 
 
 def drawn(position: int, *tokens: int, **more: object) -> TokensDrawn:
@@ -40,6 +40,14 @@ def test_tokens_come_out_as_they_came_in() -> None:
         (drawn(3, *range(11)), "more tokens"),
         (drawn(3, 50), "does not have"),
         (drawn(3, 7, logprobs=(TokenLogprobs(-1.0),)), "log-probabilities"),
+        (drawn(3, 7, finish="stop"), "where it does not end"),
+        (drawn(3, 7, finish="length"), "where it does not end"),
+        (drawn(3, 7, finish="cancelled"), "where it does not end"),
+        (drawn(3, *range(10, 20), finish="stop"), "where it does not end"),
+        (drawn(3, 9), "behind its end"),
+        (drawn(3, 9, finish="length"), "behind its end"),
+        (drawn(3, 9, 7), "behind its end"),
+        (drawn(3, 9, 9, finish="stop"), "behind its end"),
     ],
 )
 def test_what_cannot_be_is_refused(message: TokensDrawn, why: str) -> None:
@@ -50,7 +58,7 @@ def test_what_cannot_be_is_refused(message: TokensDrawn, why: str) -> None:
 
 
 def test_nothing_comes_after_the_end() -> None:
-    answer = log()
+    answer = log(1)
     assert answer.take_in(drawn(3, 7, finish="length")) is None
     assert "position" in (answer.take_in(drawn(4, 7)) or "")
 
@@ -69,15 +77,15 @@ def test_log_probabilities_that_were_asked_for_must_come() -> None:
 
 
 def test_what_is_told_again_is_taken_once() -> None:
-    answer = log(logprobs=0)
+    answer = log(4, logprobs=0)
     marks = tuple(TokenLogprobs(-1.0 * n) for n in range(1, 5))
     assert answer.take_in(drawn(3, 7, 8, logprobs=marks[:2])) is None
     assert answer.take_in(drawn(3, 7, 8, logprobs=marks[:2]), again=True) is None
-    again = drawn(4, 8, 9, 10, logprobs=marks[1:], finish="length")
+    again = drawn(4, 8, 6, 10, logprobs=marks[1:], finish="length")
     assert answer.take_in(again, again=True) is None
-    assert answer.drawn == [7, 8, 9, 10]
+    assert answer.drawn == [7, 8, 6, 10]
     answer.take_out()
     news = answer.take_out()
-    assert (news.position, news.tokens, news.logprobs) == (5, (9, 10), marks[2:])
+    assert (news.position, news.tokens, news.logprobs) == (5, (6, 10), marks[2:])
     assert answer.finished
     assert "position" in (answer.take_in(drawn(9, 1, logprobs=marks[:1]), again=True) or "")
