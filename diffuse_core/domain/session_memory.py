@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PIECE_ROWS = 256
 """Rows of a prompt in one pass (domain.session.PREFILL_ROWS)."""
+CHUNK_ROWS = 32
+"""Rows after the prompt are kept in chunks of so many (domain.kept.REGROUPED_ROWS)."""
 WAITING_ROWS = 4 * PIECE_ROWS
 """Hidden states that may wait (domain.session.WINDOW_ROWS)."""
 WAITING_STEPS = 8192
@@ -87,8 +89,8 @@ def session_bytes(
     need += rows * wishes.spots * ITEM_BYTES[contract] + wishes.biases * BIAS_BYTES
     need += _waiting(rows, width, wishes, is_first=is_first)
     if not is_last:
-        # What is kept; and a piece on its way, to the next Stage and in an audit.
-        need += (rows + 2 * min(rows, PIECE_ROWS)) * width
+        # What is kept, in whole chunks; and a piece on its way, to the next Stage and in an audit.
+        need += (rows + CHUNK_ROWS + 2 * min(rows, PIECE_ROWS)) * width
     else:
         need += _drawing(rows, wishes)
     return need

@@ -32,6 +32,8 @@ AUDIT_S = 60.0
 """All audits after an answer take no longer, nor do those at one moment on the way."""
 ON_THE_WAY = 256
 """Tokens of an answer that has its first audit on the way; the next ones at twice as many each."""
+LET_GO_S = 0.05
+"""What is under way may take so long to end: a node that reads nothing takes no farewell."""
 
 
 class Auditor:
@@ -125,4 +127,4 @@ class Auditor:
         task, self._under_way = self._under_way, None
         if task is not None:
             task.cancel()
-            await asyncio.wait([task])
+            await asyncio.wait([task], timeout=LET_GO_S)

@@ -128,8 +128,11 @@ class ClientService:
             raise
         finally:
             choice.release()
-            await auditor.pause()
-            await generation.close()
+            try:
+                # First: that Stages hold nothing any more is not to be taken for their fault.
+                await auditor.pause()
+            finally:
+                await generation.close()
 
     def _choice(self, model: ModelRef, fixed: Sequence[Hop]) -> RouteChoice:
         return RouteChoice(

@@ -118,7 +118,7 @@ class Generation:
             try:
                 route = await self._first_route()
                 # What this Route has room for ends the answer, whichever Stages come after it.
-                answer.decoding = choice.fit(route, len(answer.prompt), answer.decoding)
+                answer.decoding = choice.fit(route, self._asked, answer)
                 await self._open_on(route, PATIENCE_S if attempt < HASTY else DIAL_ALL_S)
             except ModelIncomplete as error:
                 raise choice.explained(error) from error

@@ -22,6 +22,7 @@ from diffuse_core.errors import DiffuseError, ModelIncomplete, Refused, Unreacha
 from diffuse_core.services.blame import Blame
 from diffuse_core.services.links import DIAL_ALL_S
 from diffuse_core.services.losses import Problem, StageBlamed, StageDeclined
+from diffuse_core.services.session_terms import wishes
 
 if TYPE_CHECKING:
     import random
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from diffuse_core.domain.members import Member
     from diffuse_core.domain.records import ModelRef, Record
     from diffuse_core.domain.slices import Slice
+    from diffuse_core.services.answer_log import AnswerLog
     from diffuse_core.services.directory import Directory
     from diffuse_core.services.quarantine import QuarantineBook
+    from diffuse_core.services.session_terms import Asked
 
 log = logging.getLogger(__name__)
 
@@ -216,23 +219,17 @@ class RouteChoice:
         linked = self._directory.links.find(node) is not None
         return bool(record.addresses) or linked or node == self.own
 
-    def fit(self, route: list[Hop], rows: int, decoding: DecodingParams) -> DecodingParams:
-        """Ask for no more tokens than the Route's hosts say they can ever hold KV for.
-
-        `rows` come before the first of these tokens.
-        """
+    def fit(self, route: list[Hop], asked: Asked, log: AnswerLog) -> DecodingParams:
+        """Ask for no more tokens than the Route's hosts say they can ever have room for."""
         budgets = self._budgets()
-        sampling = decoding.sampling
-        wishes = Wishes(
-            logprobs=decoding.logprobs,
-            penalties=sampling.needs_past,
-            biases=len(sampling.logit_bias),
-        )
-        rooms = [self._room(budgets, hop.node, hop.part, wishes) for hop in route]
-        room = min(rooms) - rows
-        if not 0 < room < decoding.max_tokens:
-            return decoding
-        return msgspec.structs.replace(decoding, max_tokens=room)
+        rooms = [
+            self._room(budgets, hop.node, hop.part, wishes(asked, log, route, index))
+            for index, hop in enumerate(route)
+        ]
+        room = min(rooms) - len(log.prompt)
+        if not 0 < room < log.decoding.max_tokens:
+            return log.decoding
+        return msgspec.structs.replace(log.decoding, max_tokens=room)
 
     def _budgets(self) -> dict[bytes, int]:
         return {m.record.node: m.record.load.kv_budget for m in self._directory.members()}

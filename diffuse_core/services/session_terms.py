@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diffuse_core.domain.decoding import DecodingParams
 from diffuse_core.domain.messages import MAX_ROWS, ForwardTokens, Hop, OpenSession
+from diffuse_core.domain.session_memory import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +80,21 @@ def opening(
         seen=tuple(sorted(set(log.prompt))) if is_last and sampling.needs_seen else (),
         timed=asked.timed,
         spots=asked.spots(course.route[index].part.start),
+    )
+
+
+def wishes(asked: Asked, log: AnswerLog, route: Sequence[Hop], index: int) -> Wishes:
+    """What the Stage at `index` will count with that is asked by `opening`."""
+    sampling = log.decoding.sampling
+    is_last = index == len(route) - 1
+    return Wishes(
+        len(log.prompt),
+        len(asked.spots(route[index].part.start)),
+        log.decoding.logprobs if is_last else None,
+        is_last and sampling.needs_past,
+        len(sampling.logit_bias) if is_last else 0,
+        timed=asked.timed,
+        index=index,
     )
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diffuse_core.domain.kept import Kept, Piece
 from diffuse_core.domain.session_memory import (
     LEAST_ROWS,
     Wishes,
@@ -59,6 +60,19 @@ def test_hidden_states_that_may_wait_are_counted_once_the_window_is_full() -> No
     # What is kept, KV, and a step each; no more rows wait than the window takes.
     assert long - short == 10 * (width + 2 * SHAPE.kv_bytes + 1200)
     assert session_bytes(SHAPE, "bf16", MIDDLE, 1024, plain) > 1024 * 2 * width
+
+
+@given(st.integers(1, 40), st.integers(1, 80))
+def test_what_is_kept_in_whole_chunks_is_counted(prompt: int, answer: int) -> None:
+    wide = ModelShape(6, 4096, 1000, 3000, 1, 1, 1, kv_bytes=0)
+    kept = Kept(prompt, width := wide.hidden * 2)
+    kept.append(Piece(0, prompt, bytes(prompt * width)))
+    for row in range(prompt, prompt + answer):
+        kept.append(Piece(row, 1, bytes(width)))
+    rows = prompt + answer
+    counted = session_bytes(wide, "bf16", FIRST, rows, Wishes(prompt=prompt))
+    # Beside it are all rows on their way, to the next Stage and in an audit.
+    assert kept.size + 2 * rows * width <= counted
 
 
 @pytest.mark.parametrize("part", [FIRST, MIDDLE, LAST, WHOLE])

@@ -137,3 +137,31 @@ async def test_the_first_audit_on_the_way_comes_with_the_tokens_it_takes(
     assert begun[-1] == 1
     for host in pairs.hosts:
         await host.idle()
+
+
+async def test_an_audit_that_does_not_end_keeps_nothing_of_the_answer(
+    pairs: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the last word to a replica waits for one that reads nothing."""
+    monkeypatch.setattr(audit, "ON_THE_WAY", 5)
+    begun, let = asyncio.Event(), asyncio.Event()
+
+    async def judge(_: AuditCase) -> Audited:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await let.wait()
+        raise AssertionError
+
+    monkeypatch.setattr(AuditCase, "judge", judge)
+    client = await pairs.client()
+    try:
+        async with aclosing(client.generate(ask(audit=1.0, speculate=False))) as events:
+            async for event in events:
+                if isinstance(event, TextDelta) and begun.is_set():
+                    break
+        for host in pairs.hosts:
+            await host.idle()
+    finally:
+        let.set()

@@ -18,6 +18,7 @@ from diffuse_core.domain.codec import decode, encode
 from diffuse_core.domain.decoding import DecodingParams, SamplingParams
 from diffuse_core.domain.draws import REMEMBERED
 from diffuse_core.domain.identity import NodeId
+from diffuse_core.domain.kept import REGROUPED_ROWS
 from diffuse_core.domain.messages import (
     CloseSession,
     Credit,
@@ -59,6 +60,7 @@ PARTS = {"first": 0, "middle": 1, "last": 2}
 
 def test_what_is_reckoned_with_is_what_is_so_elsewhere() -> None:
     assert session_memory.PIECE_ROWS == PREFILL_ROWS
+    assert session_memory.CHUNK_ROWS == REGROUPED_ROWS
     assert session_memory.WAITING_ROWS == WINDOW_ROWS
     assert session_memory.WAITING_STEPS == MAX_STEPS
     assert session_memory.TOLD_AGAIN == REMEMBERED
