@@ -45,8 +45,15 @@ def through(member: Member) -> set[bytes]:
 
 
 def notes(member: Member) -> list[tuple[str, str]]:
-    """Level and text of what the owner was told, but for who came and went."""
-    told = [(event.level, event.text) for event in member.node.events]
+    """Level and text of what the owner was told, but for who came and went.
+
+    Nor that the bootstrap address is tried in vain, when a test takes long.
+    """
+    told = [
+        (event.level, event.text)
+        for event in member.node.events
+        if not event.text.startswith("bootstrap ")
+    ]
     return [one for one in told if not one[1].endswith((" left", " sentinel", " host"))]
 
 
