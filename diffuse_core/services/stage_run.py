@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-SILENT_S = 10.0
-"""A Client that is not heard for so long gets no more: it asks every second whether we live."""
+SILENT_S = 9.0
+"""A Client that is not heard for so long gets no more: it asks every second whether we live.
+
+Stages look once a second, so that ten seconds after it vanished nothing is held for it.
+"""
 GONE_S = 5.0
 """As long it may take to come back over another link."""
 IDLE_WANTED_S = 90.0
