@@ -67,12 +67,12 @@ async def test_a_client_that_runs_no_layers_says_so(split: Callable) -> None:
 
 async def test_what_does_not_fit_is_refused_with_what_would(split: Callable) -> None:
     cluster = await split(1)
-    hidden = await private_client(cluster, free=160_000)
+    hidden = await private_client(cluster, free=168_000)
     with pytest.raises(UsageError, match="--private 2 would fit; or ask for fewer tokens"):
         await hidden.client.whole(ask(private=9))
     assert hidden.told == hidden.loaded == []
     # What is loaded leaves too little for a long answer, and the short one still comes.
-    roomy = await private_client(cluster, free=130_000)
+    roomy = await private_client(cluster, free=138_000)
     _, wanted, _ = await (await cluster.client()).whole(ask())
     assert (await roomy.client.whole(ask(private=1)))[1] == wanted
     with pytest.raises(UsageError, match="ask for fewer tokens"):
