@@ -14,6 +14,7 @@ from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.relay import RelayLimits
 from diffuse_core.services.splice import BURST_S, MAX_PACED, Pace, Turns, splice
+from tests.fuzz.virtual_loop import VirtualClock, VirtualLoop
 from tests.services.relaying import ended, relay_tasks
 from tests.services.waiting import until
 
@@ -99,8 +100,18 @@ async def test_turns_come_in_the_order_they_were_asked_for() -> None:
     assert order == list(range(8))
 
 
-async def test_a_node_with_many_circuits_gets_no_more_than_one_with_one() -> None:
-    turns = Turns(8e6, SystemClock())
+def test_a_node_with_many_circuits_gets_no_more_than_one_with_one() -> None:
+    """In virtual time: what nobody takes while a machine stands still is saved for a burst."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        passed = runner.run(_passed_in_competition())
+    # Neither does the size of the pieces matter.
+    assert passed[1] <= passed[3] + 2 * MAX_PIECE_BYTES
+    assert passed[2] >= passed[3] - 2 * MAX_PIECE_BYTES
+
+
+async def _passed_in_competition() -> Counter[int]:
+    """What passed over many circuits of node 1, one each of 2 and 3; small pieces of 2."""
+    turns = Turns(8e6, VirtualClock(asyncio.get_running_loop()))
     passed: Counter[int] = Counter()
 
     async def circuit(who: int, amount: int) -> None:
@@ -114,9 +125,7 @@ async def test_a_node_with_many_circuits_gets_no_more_than_one_with_one() -> Non
     many = (circuit(1, MAX_PIECE_BYTES) for _ in range(15))
     async with asyncio.timeout(10):
         await asyncio.gather(*many, circuit(2, 20_000), circuit(3, MAX_PIECE_BYTES))
-    # Neither does the size of the pieces matter.
-    assert passed[1] <= passed[3] + 2 * MAX_PIECE_BYTES
-    assert passed[2] >= passed[3] - 2 * MAX_PIECE_BYTES
+    return passed
 
 
 async def test_a_short_piece_of_a_quiet_node_passes_before_long_ones() -> None:
