@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Meter:
     def add(self, rows: int, seconds: float, *, short: bool) -> None:
         """Account for a pass of `rows` positions, of all its Sessions, that took `seconds`.
 
-        `short` passes are those that tokens wait for, not those of a prompt.
+        `short` passes are those of single rows, which tokens wait for, not those of a prompt.
         """
         self._samples.append(_Pass(self._clock.monotonic(), rows, seconds, short))
 
@@ -54,13 +55,14 @@ class Meter:
         return round(sum(each.rows for each in recent) / span, 1)
 
     def step_ms(self) -> float:
-        """Mean compute milliseconds of a short pass in the window; of the last one with any.
+        """Median compute milliseconds of a short pass in the window; of the last one with any.
 
         It is how fast this Host is, which does not change because it is idle. 0 when none ran yet.
+        The median, because whoever looks slow is asked no more, and so would look slow for ever.
         """
         short = [each.seconds for each in self._recent() if each.short]
         if short:
-            self._step_ms = round(1000 * sum(short) / len(short), 2)
+            self._step_ms = round(1000 * median(short), 2)
         return self._step_ms
 
     def wait_ms(self) -> float:

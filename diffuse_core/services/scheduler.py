@@ -265,7 +265,9 @@ class Scheduler:
                     self._meter.waited(waited)
         if rows:
             self._costs.add(seconds, work, self._clock.monotonic())
-            self._meter.add(rows, seconds, short=True)
+            # Guesses, replays and audits are passes of many rows of one Session: of these a
+            # token's own step tells nothing.
+            self._meter.add(rows, seconds, short=all(rows_of(step) == 1 for step in short.steps))
 
     def _timed_run(self, steps: list[StageStep]) -> tuple[list[StageResult | Refused], float]:
         started = self._clock.monotonic()
