@@ -57,6 +57,9 @@ class Progress:
         self._since: float | None = None
         self._moved = 0.0
         self._total = 0
+        self.fed = 0
+        """Rows that the first Stage has from the Client itself; others come round the ring."""
+        self._suspects: set[bytes] = set()
 
     def begin(self, now: float) -> None:
         """A token is waited for from now on."""
@@ -79,3 +82,21 @@ class Progress:
         if now - self._since > TOKEN_S + TOKEN_PER_ROW_S * rows:
             return True
         return now - self._moved > STUCK_S + STUCK_PER_ROW_S * longest
+
+    def culprit(self, counts: Sequence[Counts], rows: int, nodes: Sequence[bytes | None]) -> int:
+        """Index of the Stage that is to be replaced: the `holder`, or the one before it.
+
+        Rows that were sent and did not arrive may be lost through either end. The later one goes
+        first; where rows of the same node do not arrive at another either, that node goes.
+        `nodes` are those of the Route; None where it is beyond doubt.
+        """
+        index = holder(counts, rows)
+        before = nodes[index - 1]
+        given = counts[index - 1].sent if index else rows
+        by_client = index == 0 and counts[0].received < self.fed
+        if before is None or len(nodes) == 1 or by_client or counts[index].received >= given:
+            return index
+        if nodes[index] is None or before in self._suspects:
+            return (index - 1) % len(nodes)
+        self._suspects.add(before)
+        return index

@@ -36,7 +36,7 @@ from diffuse_core.domain.messages import (
 from diffuse_core.domain.session import PREFILL_ROWS
 from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, StagesLost, Unreachable
 from diffuse_core.services.losses import How, Problem, StageBlamed, StageDeclined
-from diffuse_core.services.progress import STUCK_PER_ROW_S, Progress, holder
+from diffuse_core.services.progress import STUCK_PER_ROW_S, Progress
 from diffuse_core.services.roll_call import RollCall
 from diffuse_core.services.session_terms import Asked, opening, pieces
 
@@ -134,7 +134,8 @@ class ClientRun:
         counts = [self._roll.counts(self.stages[index]) for index in range(len(self.route))]
         if self._progress.is_stuck(counts, self._log.rows, now):
             self._progress.end()
-            link = self.stages[holder(counts, self._log.rows)]
+            nodes = [None if self._asked.is_own(hop.node) else hop.node for hop in self.route]
+            link = self.stages[self._progress.culprit(counts, self._log.rows, nodes)]
             problem = self._blame(link, "it answers, but makes no progress", "silent")
             self._answers.put_nowait((link, problem))
 
@@ -348,7 +349,7 @@ class ClientRun:
         drafts = 0
         if self._asked.speculate:
             drafts = min(self._drafts.get(hop.node, 0) for hop in self.route)
-        count = len(self.route)
+        count, self._progress.fed = len(self.route), self._log.rows
         for index in range(count if self.epoch else 1):
             held = self._held[(index + 1) % count]
             self._post(self.stages[index], Resume(self.session, self.epoch, held, drafts))

@@ -79,3 +79,44 @@ def test_nobody_may_crawl_for_ever() -> None:
     while not progress.is_stuck([Counts(rows, ran, 0)], rows, now):
         now, ran = now + 10.0, ran + 1
     assert most < now <= most + 10.0
+
+
+NODES = (b"a", b"b", b"c")
+LOST_BEHIND_FIRST = [DONE, Counts(4, 4, 4), Counts(4, 4, 4)]
+
+
+def test_who_sent_rows_that_reach_neither_of_two_is_the_next_to_go() -> None:
+    progress = Progress()
+    assert progress.culprit(LOST_BEHIND_FIRST, 10, NODES) == 1
+    assert progress.culprit(LOST_BEHIND_FIRST, 10, (b"a", b"d", b"c")) == 0
+    assert progress.culprit(LOST_BEHIND_FIRST, 10, (b"e", b"d", b"c")) == 1
+
+
+def test_who_is_beyond_doubt_never_goes_in_place_of_the_next() -> None:
+    progress = Progress()
+    for _ in range(2):
+        assert progress.culprit(LOST_BEHIND_FIRST, 10, (None, b"b", b"c")) == 1
+    assert progress.culprit(LOST_BEHIND_FIRST, 10, (b"a", None, b"c")) == 0
+
+
+def test_what_does_not_come_round_is_the_last_ones_fault_the_second_time() -> None:
+    waits = [Counts(7, 7, 7), Counts(7, 7, 7), Counts(7, 7, 8)]
+    progress = Progress()
+    progress.fed = 7
+    assert progress.culprit(waits, 8, NODES) == 0
+    assert progress.culprit(waits, 8, (b"d", b"b", b"c")) == 2
+    # The Client itself gave it what does not arrive.
+    progress.fed = 8
+    assert progress.culprit(waits, 8, (b"e", b"b", b"c")) == 0
+
+
+def test_a_stage_that_is_the_only_one_has_nobody_before_it() -> None:
+    progress = Progress()
+    for _ in range(2):
+        assert progress.culprit([Counts(7, 7, 7)], 8, (b"a",)) == 0
+
+
+def test_who_has_rows_and_does_not_run_them_is_not_saved_by_the_one_before() -> None:
+    progress = Progress()
+    for _ in range(2):
+        assert progress.culprit([DONE, Counts(10, 4, 4), Counts(4, 4, 4)], 10, NODES) == 1
