@@ -360,6 +360,10 @@ class _Serving:
     def sessions(self) -> int:
         return 0 if self._host.stage is None else self._host.stage.sessions
 
+    @property
+    def stuck(self) -> bool:
+        return self._host.stage is None or self._host.stage.stuck
+
     async def load(self, plan: Plan) -> None:
         await self._host.serve(self._source, plan, self._capacity, self._device)
 

@@ -52,6 +52,10 @@ class Serving(Protocol):
     def sessions(self) -> int:
         """How many Sessions run here."""
 
+    @property
+    def stuck(self) -> bool:
+        """Whether none of them gets on."""
+
     async def load(self, plan: Plan) -> None:
         """Load the slice of `plan` and serve it.
 
@@ -129,7 +133,8 @@ class Placement:
             while True:
                 self._wake.clear()
                 now = self._node.clock.monotonic()
-                if serving.sessions == 0:
+                # An answer may be waiting for the very layers that this Host is to take.
+                if serving.sessions == 0 or (self.phase == "draining" and serving.stuck):
                     self._placing.drained()
                 nodes = sum(member.live for member in self._node.members())
                 self._placing.tick(now, self._hosts(), nodes)

@@ -111,6 +111,12 @@ class StageService:
         return len(self._runs)
 
     @property
+    def stuck(self) -> bool:
+        """Whether all Sessions that are held wait for something that does not come."""
+        now = self._clock.monotonic()
+        return all(run.is_stuck(now) for run in self._runs.values())
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the tensors held."""
         return self._executor.weight_bytes

@@ -46,6 +46,8 @@ GONE_S = 5.0
 """As long it may take to come back over another link."""
 IDLE_WANTED_S = 90.0
 """The same where there is no room for others: longer than a Client waits for a lost Stage."""
+STUCK_S = 5.0
+"""Nor is it waited for then when this Host is to move: its Client may wait for the very layers."""
 IDLE_S = 600.0
 """A Session in which nothing was run for so long is of no use, whoever asks whether it is held."""
 
@@ -339,6 +341,12 @@ class StageRun:
     def is_idle(self, now: float) -> bool:
         """Whether it may be freed when others need the room."""
         return now - self.lane.since >= IDLE_WANTED_S
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether nothing was run for a while, as when the Client waits for lost layers."""
+        if self.lane.steps or self.lane.in_turn:
+            return False
+        return now - self.lane.since >= STUCK_S
 
     def alive(self) -> SessionAlive:
         """How far the Session has come here."""
