@@ -70,9 +70,9 @@ def check_drawing(sampling: SamplingParams, *, tail: bool) -> None:
     if tail:
         return
     penalties = {
-        "repetition_penalty": sampling.repetition_penalty != 1.0,
-        "presence_penalty": sampling.presence_penalty != 0.0,
-        "frequency_penalty": sampling.frequency_penalty != 0.0,
+        "--repetition-penalty": sampling.repetition_penalty != 1.0,
+        "--presence-penalty": sampling.presence_penalty != 0.0,
+        "--frequency-penalty": sampling.frequency_penalty != 0.0,
     }
     names = [name for name, is_set in penalties.items() if is_set]
     if names:

@@ -76,7 +76,7 @@ def coming_text(coming: Sequence[Coming]) -> str:
         for one in coming[:NAMED_RANGES]
     ]
     rest = len(coming) - len(told)
-    return ", ".join(told) + (f" and {rest} more" if rest else "")
+    return ", ".join(told) + (f" and {rest} more range{'s' if rest > 1 else ''}" if rest else "")
 
 
 def state_text(model: ModelView) -> str:

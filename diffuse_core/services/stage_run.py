@@ -47,7 +47,7 @@ GONE_S = 5.0
 IDLE_WANTED_S = 90.0
 """The same where there is no room for others: longer than a Client waits for a lost Stage."""
 STUCK_S = 5.0
-"""Nor is it waited for then when this Host is to move: its Client may wait for the very layers."""
+"""One in which nothing was run for so long holds up no move: it may wait for the new layers."""
 IDLE_S = 600.0
 """A Session in which nothing was run for so long is of no use, whoever asks whether it is held."""
 

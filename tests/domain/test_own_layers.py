@@ -64,7 +64,7 @@ def test_something_is_left_for_hosts(first: int, last: int, words: str) -> None:
 def test_penalties_need_the_tail_here(penalty: str, value: float) -> None:
     sampling = SamplingParams(**{penalty: value})
     check_drawing(sampling, tail=True)
-    with pytest.raises(UsageError, match=f"^{penalty}: .*--private-tail 1"):
+    with pytest.raises(UsageError, match=f"^--{penalty.replace('_', '-')}: .*--private-tail 1"):
         check_drawing(sampling, tail=False)
 
 

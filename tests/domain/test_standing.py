@@ -142,7 +142,7 @@ def test_what_is_coming_is_told_by_slice() -> None:
     assert coming_text(coming[:2]) == (
         "0:4 is claimed by 2 hosts, 10:20 is being loaded by 1 host"
     )
-    assert coming_text(coming).endswith(" and 1 more")
+    assert coming_text(coming).endswith(" and 1 more range")
     assert coming_text(()) == ""
 
 

@@ -75,7 +75,7 @@ class FileModelStore:
             raise
         except ModelUnknown as error:
             raise ModelUnknown(
-                f"{error}. (There is no file or directory {model} here, either.)"
+                f"{error}. There is no file or directory {model} here, either"
             ) from error
 
 

@@ -92,7 +92,7 @@ def test_what_is_here_comes_before_the_hub(
     assert hub.names == []
     with pytest.raises(
         ModelUnknown,
-        match=r"hub has no model org/tiny@v2\. \(There is no file or directory org/tiny@v2 here",
+        match=r"hub has no model org/tiny@v2\. There is no file or directory org/tiny@v2 here",
     ):
         FileModelStore(no_demo, hub).open("org/tiny@v2", silent)
     assert hub.names == [HubName("org/tiny", "v2")]
