@@ -142,7 +142,7 @@ _running = adding(
         "--grace",
         0,
         3600,
-        10.0,
+        20.0,
         "Seconds to wait for a host that can take the place of a lost one, before giving up.",
     ),
     _number(

@@ -204,7 +204,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
     speculate: bool = True
     timings: bool = False
-    grace_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0
+    grace_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 20.0
     audit: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
     private: LayerIndex = 0
     private_tail: LayerIndex = 0
