@@ -49,6 +49,9 @@ class Answer:
         self.words: dict[int, str] = {}
         """Texts of the tokens that `logprobs` names."""
         self.stages: list[tuple[StageTiming, ...]] = []
+        """Times of each pass, where asked for."""
+        self.given: list[int] = []
+        """How many tokens each pass gave."""
         self.healed: list[Healed] = []
         self.route: tuple[RouteStep, ...] = ()
         self.finished: Finished | None = None
@@ -153,8 +156,11 @@ class Answer:
         self._text.append(delta.text)
         self.tokens.extend(delta.token_ids)
         self.logprobs.extend(delta.logprobs)
-        if delta.stages:
-            self.stages.append(delta.stages)
+        if delta.token_ids and self.request.timings:
+            if not (delta.place and self.given):
+                self.stages.append(delta.stages)
+                self.given.append(0)
+            self.given[-1] += 1
 
     def told(self) -> dict[str, Any]:
         """Everything, as plain data; with the error that broke it off, if one did."""
@@ -169,7 +175,7 @@ class Answer:
         if self.request.logprobs is not None:
             said["logprobs"] = self._logprobs_json()
         if self.request.timings:
-            said["token_timings"] = token_timings(self.stages)
+            said["token_timings"] = token_timings(self.stages, self.given)
         said |= (
             self._ending_json() if self.finished is None else msgspec.to_builtins(self.finished)
         )

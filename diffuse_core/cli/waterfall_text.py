@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diffuse_core.domain.pass_times import ms_text, stage_times, typical
 from diffuse_core.domain.plain_text import clean_line, shorten
@@ -45,14 +45,20 @@ def waterfall_lines(passes: Sequence[Pass], route: Sequence[RouteStep]) -> list[
     return lines
 
 
-def token_timings(passes: Sequence[Pass]) -> list[list[dict[str, float]]]:
-    """Plain data: for each pass, for each Stage, milliseconds of wire, queue and compute."""
+def token_timings(passes: Sequence[Pass], given: Sequence[int]) -> list[dict[str, Any]]:
+    """Plain data: for each pass how many tokens it gave, and its milliseconds on each Stage.
+
+    No Stages where a pass was not measured.
+    """
     return [
-        [
-            {"wire_ms": t.wire_ms, "queue_ms": t.queue_ms, "compute_ms": t.compute_ms}
-            for t in stages
-        ]
-        for stages in passes
+        {
+            "tokens": tokens,
+            "stages": [
+                {"wire_ms": t.wire_ms, "queue_ms": t.queue_ms, "compute_ms": t.compute_ms}
+                for t in stages
+            ],
+        }
+        for stages, tokens in zip(passes, given, strict=True)
     ]
 
 

@@ -247,14 +247,16 @@ class StageTiming(msgspec.Struct, frozen=True):
 class TextDelta(msgspec.Struct, frozen=True, tag="text"):
     """More text of the answer; whole characters only.
 
-    `logprobs` are those of `token_ids`, where asked for; `stages` the times of the pass that
-    gave them, one for each Stage of the Route.
+    `logprobs` are those of `token_ids`, where asked for. `place` is that of the token among those
+    that one pass gave, 0 for the first; with that one come the pass's times, `stages`, one for
+    each Stage of the Route.
     """
 
     text: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     stages: tuple[StageTiming, ...] = ()
+    place: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = 0
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):

@@ -42,12 +42,12 @@ class Teller:
             text = "" if self.finish == "stop" else self._stream.push(token)
             if self._stream.stopped:
                 self.finish = "stop"
-            # One pass gave all of them: its times are told once.
             yield TextDelta(
                 text,
                 (token,),
                 logprobs=drawn.logprobs[index : index + 1],
                 stages=() if index else times,
+                place=index,
             )
             if self.finish is not None:
                 return

@@ -120,11 +120,15 @@ def test_timings_tell_all_events_and_who_is_relayed(say: Callable) -> None:
 def test_timings_show_where_tokens_spent_their_time(say: Callable) -> None:
     stages = (StageTiming(1.0, 0.5, 9.0), StageTiming(2.0, 0.25, 8.0))
     timed = TextDelta("!", (9,), stages=stages)
-    script = [*BEGUN, timed, finished()]
+    guessed = TextDelta("?", (10,), place=1)
+    script = [*BEGUN, timed, guessed, finished()]
     assert "queue" in say(script, "--timings")[2]
     assert "queue" not in say(script)[2]
     told = json.loads(say(script, "--timings", "--json")[1])
-    assert told["token_timings"][0][0] == {"wire_ms": 1.0, "queue_ms": 0.5, "compute_ms": 9.0}
+    *_, last = told["token_timings"]
+    assert last["tokens"] == 2
+    assert last["stages"][0] == {"wire_ms": 1.0, "queue_ms": 0.5, "compute_ms": 9.0}
+    assert sum(one["tokens"] for one in told["token_timings"]) == len(told["token_ids"])
     assert "token_timings" not in json.loads(say(script, "--json")[1])
 
 

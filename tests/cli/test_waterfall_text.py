@@ -42,9 +42,13 @@ def test_wild_figures_keep_to_80_columns_and_hostile_names_are_harmless() -> Non
 
 
 def test_rows_for_scripts() -> None:
-    assert token_timings(measured(1)) == [
-        [
-            {"wire_ms": 40.0, "queue_ms": 0.02, "compute_ms": 10.0},
-            {"wire_ms": 40.0, "queue_ms": 0.0, "compute_ms": 10.0},
-        ]
+    assert token_timings([*measured(1), ()], [3, 1]) == [
+        {
+            "tokens": 3,
+            "stages": [
+                {"wire_ms": 40.0, "queue_ms": 0.02, "compute_ms": 10.0},
+                {"wire_ms": 40.0, "queue_ms": 0.0, "compute_ms": 10.0},
+            ],
+        },
+        {"tokens": 1, "stages": []},
     ]
