@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.draws import Draws
+from diffuse_core.domain.wire import NAME_BYTES
 from diffuse_core.errors import Refused
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ def whole_piece(most: int) -> int:
 
 
 def common_name(client: bytes, session: bytes) -> bytes:
-    """What Stages call a Session of `client` among each other; 16 bytes.
+    """What Stages call a Session of `client` among each other; NAME_BYTES long.
 
     A Client names its Session by an id, which it may choose as it likes. So others may choose the
     same, by chance or because they heard of it; their Sessions have another name.
     """
-    return hashlib.blake2b(client + session, digest_size=16, person=b"diffuse session").digest()
+    said = hashlib.blake2b(client, digest_size=NAME_BYTES, person=b"diffuse session")
+    said.update(session)
+    return said.digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from diffuse_core.domain.session import (
     whole_piece,
 )
 from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.wire import NAME_BYTES
 from diffuse_core.errors import Refused
 from tests.domain.session_samples import ROUTE, A, B, C, opening
 

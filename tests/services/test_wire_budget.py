@@ -13,11 +13,15 @@ from diffuse_core.domain.messages import MARK_BYTES, ForwardHidden, ForwardToken
 from diffuse_core.domain.noise import CipherState
 from diffuse_core.domain.sealed_stream import SealedStream
 from diffuse_core.domain.waterfall import STAMP_BYTES
+from diffuse_core.domain.wire import NAME_BYTES
 
 BUDGET = 64
 SESSION = b"s" * 16
+NAME = b"n" * NAME_BYTES
+"""What Stages call it among each other."""
 FAR = 2**16 - 1
 """A position as far as most models' contexts reach."""
+FARTHEST = 2**20 - 1
 LARGE = 151_643
 """A token of a large vocabulary."""
 HIDDEN = bytes(2 * 576)
@@ -33,12 +37,13 @@ def on_the_wire(message: ForwardHidden | ForwardTokens | TokensDrawn, body: byte
 @pytest.mark.parametrize(
     ("message", "body"),
     [
-        (ForwardHidden(SESSION, FAR), HIDDEN),
-        (ForwardHidden(SESSION, FAR, epoch=8), HIDDEN),
-        (ForwardTokens(SESSION, FAR, (LARGE,)), b""),
+        (ForwardHidden(NAME, FAR), HIDDEN),
+        (ForwardHidden(NAME, FAR, epoch=8), HIDDEN),
+        (ForwardTokens(NAME, FAR, (LARGE,)), b""),
+        (ForwardTokens(NAME, FARTHEST, (LARGE,), epoch=8), b""),
         (TokensDrawn(SESSION, FAR, (LARGE,)), b""),
     ],
-    ids=["hop", "hop after failovers", "ring", "client"],
+    ids=["hop", "hop after failovers", "ring", "ring after failovers", "client"],
 )
 def test_a_token_costs_no_more_than_it_may(message: ForwardHidden, body: bytes) -> None:
     assert on_the_wire(message, body) <= BUDGET
@@ -47,6 +52,6 @@ def test_a_token_costs_no_more_than_it_may(message: ForwardHidden, body: bytes) 
 def test_times_that_were_asked_for_cost_what_they_say() -> None:
     """They are the only thing that a hop may carry beyond the budget."""
     marks = bytes(STAMP_BYTES + MARK_BYTES)
-    timed = on_the_wire(ForwardHidden(SESSION, FAR, marks=marks), HIDDEN)
+    timed = on_the_wire(ForwardHidden(NAME, FAR, marks=marks), HIDDEN)
     name_and_length = 4
     assert timed <= BUDGET + len(marks) + name_and_length
