@@ -314,5 +314,5 @@ def test_pieces_fit_into_larger_ones_and_into_what_clients_send() -> None:
 def test_the_sessions_of_two_clients_have_two_names_whatever_their_ids() -> None:
     names = {common_name(client, session) for client in (A, B) for session in (A[:16], B[:16])}
     assert len(names) == 4
-    assert {len(name) for name in names} == {16}
+    assert {len(name) for name in names} == {NAME_BYTES}
     assert StageSession(opening(), client=A).name == common_name(A, b"s" * 16)
