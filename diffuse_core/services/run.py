@@ -221,6 +221,8 @@ class ClientRun:
             return None
         if not answer.kept:
             self.gone.add(link.remote)
+            # Asked again it would say the same, and be taken for lost once more.
+            self._roll.leave(link)
         why = answer.detail
         named = next((hop for hop in self.route if hop.node == answer.node), None)
         if self._asked.is_own(link.remote):

@@ -44,7 +44,7 @@ def ask(tokens: int = 5, count: int = 6, **options: object) -> GenerateRequest:
         ({"private_tail": 2}, "needs --private K"),
         (
             {"private": 2, "sampling": SamplingParams(repetition_penalty=1.2)},
-            "repetition_penalty: .* add --private-tail 1",
+            "--repetition-penalty: .* add --private-tail 1",
         ),
     ],
 )
