@@ -15,6 +15,7 @@ from diffuse_core.services import (
     host,
     observer,
     placement,
+    roll_call,
     run,
     session_terms,
     stage,
@@ -62,6 +63,14 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "CREDITS", 8)
     monkeypatch.setattr(generation, "MOST_GRACE_S", 3600.0)
     monkeypatch.setattr(generation, "LOOK_S", 1.0)
+
+
+@pytest.fixture
+def soon_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses are, in an answer that few tokens are granted ahead."""
+    monkeypatch.setattr(run, "CREDITS", 8)
+    monkeypatch.setattr(roll_call, "WATCH_S", 0.1)
+    monkeypatch.setattr(generation, "MOST_GRACE_S", 10.0)
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tests.services.tiny_model import TinyModel
 
 BUDGET = 2**26
+THIRDS = ((0, 4), (4, 7), (7, 10))
 Outcome = "StageResult | Refused | None"
 
 
@@ -167,6 +168,14 @@ class StageHost:
             self.id, 1, "host", "test", self.addresses, BUDGET, holding, Load(kv_budget=BUDGET)
         )
         return Member(record=record, liveness="alive", heard_at=0.0)
+
+
+async def in_thirds(stack: AsyncExitStack, tiny: TinyModel, replicas: int) -> StageNet:
+    """A network with so many hosts of each third of the model."""
+    net = StageNet(stack, tiny)
+    for start, end in THIRDS * replicas:
+        await net.host(start, end)
+    return net
 
 
 async def swallow(*_: object) -> None:

@@ -11,9 +11,8 @@ from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.messages import ForwardHidden, ForwardTokens
 from diffuse_core.domain.view import Healed, Waiting
 from diffuse_core.errors import StagesLost
-from diffuse_core.services import generation as module
-from diffuse_core.services import progress, roll_call, run, stage, stage_run
-from tests.services.stage_net import StageNet, read_all
+from diffuse_core.services import progress, stage, stage_run
+from tests.services.stage_net import StageNet, in_thirds, read_all
 from tests.services.tiny_model import ids
 from tests.services.waiting import until
 
@@ -24,32 +23,19 @@ if TYPE_CHECKING:
     from tests.services.stage_net import StageHost
     from tests.services.tiny_model import TinyModel
 
+pytestmark = pytest.mark.usefixtures("soon_noticed")
+
 PROMPT = ids(12, 4)
 COUNT = 60
-PARTS = ((0, 4), (4, 7), (7, 10))
 GREEDY = SamplingParams()
 STAGES = pytest.mark.parametrize("index", [0, 1, 2], ids=["first", "middle", "last"])
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "CREDITS", 8)
-    monkeypatch.setattr(roll_call, "WATCH_S", 0.1)
-    monkeypatch.setattr(module, "MOST_GRACE_S", 10.0)
-
-
-async def make(stack: AsyncExitStack, tiny: TinyModel, replicas: int) -> StageNet:
-    net = StageNet(stack, tiny)
-    for start, end in PARTS * replicas:
-        await net.host(start, end)
-    return net
 
 
 async def begun(
     stack: AsyncExitStack, tiny: TinyModel, replicas: int
 ) -> tuple[StageNet, Generation]:
     """A network, and an answer of it whose session is open."""
-    net = await make(stack, tiny, replicas)
+    net = await in_thirds(stack, tiny, replicas)
     asked = net.generation(PROMPT, COUNT, GREEDY)
     await asked.open()
     return net, asked
@@ -189,7 +175,7 @@ async def test_a_whole_new_route_where_one_that_stays_is_needed_elsewhere(
 
 async def test_nobody_comes(stack: AsyncExitStack, tiny: TinyModel) -> None:
     """The error names the range; what happened is told; and nothing is left."""
-    net = await make(stack, tiny, 1)
+    net = await in_thirds(stack, tiny, 1)
     asked = net.generation(PROMPT, COUNT, GREEDY, grace_s=0.3)
     await asked.open()
     victim = net.on(asked, 1)

@@ -10,8 +10,6 @@ from diffuse_core.domain.decoding import SamplingParams
 from diffuse_core.domain.messages import Hop
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import StagesLost
-from diffuse_core.services import generation as module
-from diffuse_core.services import roll_call, run
 from diffuse_core.services.losses import (
     MOST_CAUSE,
     StageBlamed,
@@ -19,7 +17,7 @@ from diffuse_core.services.losses import (
     passed_over_text,
     went_on_text,
 )
-from tests.services.stage_net import StageNet, read_all
+from tests.services.stage_net import in_thirds, read_all
 from tests.services.tiny_model import ids
 
 if TYPE_CHECKING:
@@ -29,31 +27,18 @@ if TYPE_CHECKING:
     from tests.services.stage_net import StageHost
     from tests.services.tiny_model import TinyModel
 
+pytestmark = pytest.mark.usefixtures("soon_noticed")
+
 PROMPT = ids(12, 4)
 COUNT = 60
-PARTS = ((0, 4), (4, 7), (7, 10))
 ADVICE = ("start the node", "check", "firewall", "try again", "advertises")
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "CREDITS", 8)
-    monkeypatch.setattr(roll_call, "WATCH_S", 0.1)
-    monkeypatch.setattr(module, "MOST_GRACE_S", 10.0)
-
-
-async def make(stack: AsyncExitStack, tiny: TinyModel, replicas: int) -> StageNet:
-    net = StageNet(stack, tiny)
-    for start, end in PARTS * replicas:
-        await net.host(start, end)
-    return net
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 async def test_a_replacement_that_fails_is_no_loss_of_its_own(
     stack: AsyncExitStack, tiny: TinyModel, index: int
 ) -> None:
-    net = await make(stack, tiny, 4)
+    net = await in_thirds(stack, tiny, 4)
     asked = net.generation(PROMPT, COUNT, SamplingParams())
     await asked.open()
     victim = net.on(asked, index)
@@ -84,7 +69,7 @@ async def test_a_replacement_that_fails_is_no_loss_of_its_own(
 async def test_a_replacement_that_gave_tokens_is_a_loss_of_its_own(
     stack: AsyncExitStack, tiny: TinyModel
 ) -> None:
-    net = await make(stack, tiny, 3)
+    net = await in_thirds(stack, tiny, 3)
     asked = net.generation(PROMPT, COUNT, SamplingParams())
     await asked.open()
     first = net.on(asked, 1)
@@ -103,7 +88,7 @@ async def test_a_replacement_that_gave_tokens_is_a_loss_of_its_own(
 
 
 async def test_no_event_gives_advice_on_dialling(stack: AsyncExitStack, tiny: TinyModel) -> None:
-    net = await make(stack, tiny, 1)
+    net = await in_thirds(stack, tiny, 1)
     asked = net.generation(PROMPT, COUNT, SamplingParams(), grace_s=0.3)
     spare = await net.host(4, 7)
     # It is known, and not there.
