@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diffuse_core.ports import Carrier, Channel, Listener, Transport
 
 MASK_BYTES = 4
-LEAST_BYTES = 12
+LEAST_BYTES = 10
 """Of what is looked for: less could be there by chance."""
 READ_BYTES = 2**16
 
