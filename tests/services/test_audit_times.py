@@ -96,6 +96,7 @@ async def net(tiny: TinyModel, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await net.idle()
 
 
+@pytest.mark.slow
 async def test_a_liar_in_a_long_answer_is_found_on_the_way(net: AuditNet) -> None:
     liars: list[str] = []
 
@@ -113,6 +114,7 @@ async def test_a_liar_in_a_long_answer_is_found_on_the_way(net: AuditNet) -> Non
     assert [found.verdict for found in net.told] == ["agrees", "agrees"]
 
 
+@pytest.mark.slow
 async def test_of_an_honest_answer_nothing_is_told_on_the_way(net: AuditNet) -> None:
     await net.answer(ids(30), COUNT, until=EARLY, speculate=False)
     assert net.early == []

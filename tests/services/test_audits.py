@@ -113,6 +113,7 @@ async def test_a_stage_that_gives_other_rows_than_it_should_is_quarantined(
         assert liar.id not in await net.answer(ids(PROMPT), COUNT, chance=0, seed=seed)
 
 
+@pytest.mark.slow
 async def test_a_last_stage_that_draws_what_it_likes_is_quarantined(net: AuditNet) -> None:
     liar = await caught(net, 2, lambda host: spoil(host, another_token))
     assert net.book.barred() == {liar.id}
@@ -122,6 +123,7 @@ async def test_a_last_stage_that_draws_what_it_likes_is_quarantined(net: AuditNe
     assert net.accusing == []
 
 
+@pytest.mark.slow
 async def test_one_wrong_token_in_an_answer_is_enough(net: AuditNet) -> None:
     def once(step: StageStep, found: StageResult) -> StageResult:
         return another_token(step, found) if step.position == PROMPT + 5 else found
@@ -165,6 +167,7 @@ async def test_a_replica_that_audits_falsely_is_found_by_the_third(
     assert told.decided_by == told.auditors[1].auditor
 
 
+@pytest.mark.slow
 async def test_without_a_third_both_are_only_doubtful(tiny: TinyModel) -> None:
     async with AsyncExitStack() as stack:
         net = AuditNet(stack, tiny)
@@ -212,6 +215,7 @@ async def test_a_stage_after_that_tells_what_it_did_not_take_makes_two_doubtful(
     assert "does of what it gave" in told.reason
 
 
+@pytest.mark.slow
 async def test_a_stage_before_that_gives_replicas_other_rows_frames_nobody(net: AuditNet) -> None:
     def act(generation: Generation) -> None:
         first = net.on(generation, 0)
@@ -312,6 +316,7 @@ async def test_coordinates_that_no_row_has_are_refused(net: AuditNet) -> None:
     assert "epoch" in (await answers.get()).detail
 
 
+@pytest.mark.slow
 async def test_nothing_of_an_audit_is_in_what_others_are_told(net: AuditNet) -> None:
     """No message of the wire but those of Sessions and audits names the liar."""
     sent: list[object] = []

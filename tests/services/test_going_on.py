@@ -227,6 +227,7 @@ async def test_a_host_that_comes_in_time_takes_the_place(split: Callable, tiny: 
 
 
 @pytest.mark.usefixtures("_long_grace")
+@pytest.mark.slow
 async def test_a_host_that_has_no_room_at_once_is_asked_again(
     split: Callable, tiny: TinyModel
 ) -> None:

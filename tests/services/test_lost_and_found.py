@@ -54,6 +54,7 @@ def mute(host: StageHost) -> None:
 
 
 @STAGES
+@pytest.mark.slow
 async def test_a_stage_that_answers_and_does_nothing_is_replaced(
     stack: AsyncExitStack, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch, index: int
 ) -> None:
@@ -192,6 +193,7 @@ async def test_nobody_comes(stack: AsyncExitStack, tiny: TinyModel) -> None:
 
 
 @pytest.mark.usefixtures("_forgetful")
+@pytest.mark.slow
 async def test_watching_goes_on_while_nobody_reads(stack: AsyncExitStack, tiny: TinyModel) -> None:
     """Stages would free the Session of a client that says nothing; and the ring rests."""
     net, asked = await begun(stack, tiny, 1)
