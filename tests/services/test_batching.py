@@ -16,7 +16,7 @@ from diffuse_core.domain.session import PREFILL_ROWS, WINDOW_ROWS
 from diffuse_core.domain.view import GenerateRequest, TextDelta
 from diffuse_core.errors import Refused, StagesLost
 from diffuse_core.model_ports import Tensor
-from diffuse_core.services.lane import SHORT_ALONE, SHORT_ROWS, rows_of
+from diffuse_core.services.lane import SHORT_ROWS, is_short, rows_of
 from tests.greedy import last_token
 from tests.services.cluster import Cluster
 from tests.services.tiny_model import make_tiny_model, words
@@ -77,7 +77,7 @@ class Watched:
 
     def run(self, steps: Sequence[StageStep]) -> list[StageResult | Refused]:
         self.widths.append(len(steps))
-        assert all(rows_of(step) <= (SHORT_ALONE if step.alone else SHORT_ROWS) for step in steps)
+        assert all(map(is_short, steps))
         outcomes = self._inner.run(steps)
         for step, outcome in zip(steps, outcomes, strict=True):
             self.note(step, outcome)
