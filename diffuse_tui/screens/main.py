@@ -10,8 +10,10 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from diffuse_tui.presenter.banner import Link
+from diffuse_tui.presenter.facts import Facts
 from diffuse_tui.presenter.standing import choose, refusal
-from diffuse_tui.widgets.banner import Banner, Facts
+from diffuse_tui.screens.live import LiveScreen
+from diffuse_tui.widgets.banner import Banner
 from diffuse_tui.widgets.chat_pane import ChatPane
 from diffuse_tui.widgets.coverage_map import CoverageMap
 from diffuse_tui.widgets.event_log import EventLog
@@ -96,7 +98,9 @@ class MainScreen(Screen[None]):
         if self._stall is not None:
             self._stall.stop()
         self._stall = self.set_timer(STALL_S, self._stalled)
-        self._facts = self._facts._replace(view=message.view, link=Link("attached"))
+        self._facts = self._facts._replace(
+            view=message.view, telemetry=message.telemetry, link=Link("attached")
+        )
         self._draw()
         self._opened()
         self.query_one(MachinePanel).show_telemetry(message.telemetry)
@@ -137,6 +141,9 @@ class MainScreen(Screen[None]):
                 why = refusal(model, facts.view, facts.wanted)
         self._facts = facts._replace(model=model)
         self.query_one(Banner).facts = self._facts
+        for screen in self.app.screen_stack:
+            if isinstance(screen, LiveScreen):
+                screen.show(self._facts)
         self._why = why
         self.query_one(ChatPane).show_model(model, why)
 

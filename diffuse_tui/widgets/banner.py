@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from textual.reactive import reactive
 from textual.widget import Widget
 
 from diffuse_tui.presenter.banner import Link, state_line, title_line
+from diffuse_tui.presenter.facts import Facts
 from diffuse_tui.widgets.paint import Painter
 
 if TYPE_CHECKING:
     from textual.strip import Strip
-
-    from diffuse_core.domain.view import ModelView, NetworkView
-
-
-class Facts(NamedTuple):
-    """What the banner tells."""
-
-    title: str
-    wanted: str | None
-    model: ModelView | None
-    view: NetworkView | None
-    link: Link
 
 
 class Banner(Widget):
@@ -33,8 +22,9 @@ class Banner(Widget):
         Facts("", None, None, None, Link("connecting")), always_update=True
     )
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, crumbs: tuple[str, ...] = ()) -> None:
         super().__init__()
+        self._crumbs = crumbs
         self._painter = Painter(self)
         self.set_reactive(Banner.facts, facts)
 
@@ -49,7 +39,8 @@ class Banner(Widget):
         """Draw one of the two lines."""
         facts, width = self.facts, self.size.width
         if y == 0:
-            line = title_line(facts.title, facts.model, facts.view, facts.link, width)
+            title = " › ".join((facts.title, *self._crumbs))
+            line = title_line(title, facts.model, facts.view, facts.link, width)
         else:
             line, _ = state_line(facts.model, facts.view, facts.link, facts.wanted, width)
         return self._painter.strip(line, width)

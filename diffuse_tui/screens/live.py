@@ -1,0 +1,63 @@
+"""Full screens over the main one that follow the network while they are open."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from diffuse_tui.widgets.banner import Banner
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+    from diffuse_tui.presenter.facts import Facts
+
+Result = TypeVar("Result")
+
+
+class LiveScreen(Screen[Result]):
+    """Banner with breadcrumbs, a body of its own, the keys. Esc or q goes back.
+
+    The main screen calls `show` with every newer picture.
+    """
+
+    CRUMB: ClassVar[str] = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Back"),
+        Binding("q", "dismiss(None)", "Back", show=False),
+    ]
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__()
+        self.facts = facts
+
+    def compose(self) -> ComposeResult:
+        """The frame around the body."""
+        yield Banner(self.facts, (self.CRUMB,))
+        with Vertical(classes="live-body"):
+            yield from self.compose_body()
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Draw what is known already."""
+        self.show_facts(self.facts)
+
+    def show(self, facts: Facts) -> None:
+        """A newer picture came."""
+        self.facts = facts
+        if self.is_mounted:
+            self.query_one(Banner).facts = facts
+            self.show_facts(facts)
+
+    @abstractmethod
+    def compose_body(self) -> ComposeResult:
+        """The widgets between banner and keys."""
+
+    @abstractmethod
+    def show_facts(self, facts: Facts) -> None:
+        """Bring the body up to date; called once mounted, then with every picture."""
