@@ -1,45 +1,97 @@
-"""The keys, as the help screen lists them."""
+"""The keys, as the help screen lists them: those that work on the screen that is shown.
+
+Each screen's keys are a `Section` of its own below; whoever gives a screen a key adds it there.
+`SECTIONS` maps a screen's name to what its help shows, its own keys first. The name of a full
+screen is its `CRUMB`; the main screen's are the names of its pages.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_tui.presenter.spans import Line, Span
 
 if TYPE_CHECKING:
     from diffuse_tui.presenter.spans import Tone
 
-KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+
+class Section(NamedTuple):
+    """Keys that work in one place: pairs of the key and what it does."""
+
+    heading: str
+    keys: tuple[tuple[str, str], ...]
+
+
+# --- the main screen's pages ----------------------------------------------------------------
+
+COVERAGE = Section(
+    "Coverage",
+    (("↑ ↓  j k", "scroll the holders"),),
+)
+REPLICAS = Section(
+    "Replicas",
+    (("Enter", "all that is known of the node under the cursor"),),
+)
+MACHINE = Section(
+    "This machine and events",
+    (("↑ ↓  j k", "scroll the events"),),
+)
+CHAT = Section(
+    "Chat",
     (
-        "Everywhere",
-        (
-            ("F2  n", "the network: coverage map and replicas"),
-            ("F3  c", "the chat"),
-            ("F4  e", "this machine and the events"),
-            ("Tab  Shift+Tab", "next or previous part of the screen"),
-            ("F5  m", "choose the model"),
-            ("r", "connect to the node again at once"),
-            ("s", "start a node here, when the one that was attached to has ended"),
-            ("F1  ?", "this help"),
-            ("Ctrl+Q", "quit at once; q twice or Ctrl+C twice do the same"),
-        ),
-    ),
-    (
-        "Network",
-        (("Enter", "all that is known of the node under the cursor"),),
-    ),
-    (
-        "Chat",
-        (
-            ("Enter", "send; while an answer runs, one question waits"),
-            ("Alt+Enter  Ctrl+J", "new line"),
-            ("Esc", "stop the answer on every host; else leave the prompt"),
-            ("Up  Down", "earlier questions"),
-            ("Ctrl+N", "new conversation"),
-            ("y", "copy the last answer"),
-        ),
+        ("Enter", "send; while an answer runs, one question waits"),
+        ("Alt+Enter  Ctrl+J", "new line"),
+        ("Esc", "stop the answer on every host; else leave the prompt"),
+        ("Up  Down", "earlier questions"),
+        ("Ctrl+N", "new conversation"),
+        ("y", "copy the last answer"),
     ),
 )
+MAIN = Section(
+    "Everywhere",
+    (
+        ("F2  n", "the network: coverage map and replicas"),
+        ("F3  c", "the chat"),
+        ("F4  e", "this machine and the events"),
+        ("Tab  Shift+Tab", "next or previous part of the screen"),
+        ("F5  m", "choose the model"),
+        ("r", "connect to the node again at once"),
+        ("s", "start a node here, when the one that was attached to has ended"),
+        ("F1  ?", "this help"),
+        ("Ctrl+Q", "quit at once; q twice or Ctrl+C twice do the same"),
+    ),
+)
+
+# --- full screens over it (a section each, named as the screen's CRUMB) ---------------------
+
+WHAT_IF = Section("What if", ())
+HOST = Section("Host", ())
+CONVERSATIONS = Section("Conversations", ())
+PARAMETERS = Section("Parameters", ())
+WATERFALL = Section("Waterfall", ())
+NODE = Section("Node", ())
+LIVE = Section(
+    "Every screen",
+    (
+        ("Esc  q", "back"),
+        ("F1  ?", "this help"),
+        ("Ctrl+Q", "quit at once; Ctrl+C twice does the same"),
+    ),
+)
+
+SECTIONS: dict[str, tuple[Section, ...]] = {
+    "network": (COVERAGE, REPLICAS, MAIN, CHAT, MACHINE),
+    "chat": (CHAT, MAIN, COVERAGE, REPLICAS, MACHINE),
+    "machine": (MACHINE, MAIN, COVERAGE, REPLICAS, CHAT),
+    **{
+        own.heading: (own, LIVE)
+        for own in (WHAT_IF, HOST, CONVERSATIONS, PARAMETERS, WATERFALL, NODE)
+    },
+}
+"""By the name of the screen or page; a screen without keys of its own has those of `LIVE`."""
+
+_WITH_MAP = ("network", "chat", "machine", WHAT_IF.heading)
+
 _NOTE = "Letters work outside the prompt; Esc leaves it."
 
 _SHAPES: tuple[tuple[str, Tone, str], ...] = (
@@ -60,17 +112,23 @@ _WORDS: tuple[tuple[str, Tone, str, str], ...] = (
 )
 
 
-def help_lines() -> tuple[Line, ...]:
-    """The whole help text."""
+def help_lines(name: str) -> tuple[Line, ...]:
+    """The help of the screen or page called `name`; what the map's shapes mean where it has one."""
     lines: list[Line] = []
-    for heading, keys in KEYS:
-        lines.append((Span(heading, "strong"),))
-        lines += [(Span(f"  {key:<19}", "accent"), Span(what)) for key, what in keys]
-        lines.append(())
+    for heading, keys in SECTIONS.get(name, (LIVE,)):
+        if keys:
+            lines.append((Span(heading, "strong"),))
+            lines += [(Span(f"  {key:<19}", "accent"), Span(what)) for key, what in keys]
+            lines.append(())
     lines.append((Span(_NOTE, "dim"),))
-    lines.append(())
-    lines.append((Span("Coverage", "strong"),))
+    if name in _WITH_MAP:
+        lines += _legend()
+    return tuple(lines)
+
+
+def _legend() -> list[Line]:
+    lines: list[Line] = [(), (Span("What the map shows", "strong"),)]
     for glyph, tone, word, meaning in _WORDS:
         lines.append((Span(f"  {glyph} {word:<17}", tone), Span(meaning)))
     lines += [(Span(f"  {glyph:<19}", tone), Span(meaning)) for glyph, tone, meaning in _SHAPES]
-    return tuple(lines)
+    return lines

@@ -1,4 +1,4 @@
-"""The help screen: all keys, and what the map's shapes mean."""
+"""The help screen: the keys of the screen it was opened from, and what the map's shapes mean."""
 
 from __future__ import annotations
 
@@ -17,15 +17,34 @@ if TYPE_CHECKING:
 
 
 class HelpScreen(ModalScreen[None]):
-    """Scrolls; Esc, ? or q closes it."""
+    """Scrolls; Esc, ? or q closes it.
+
+    Args:
+        name: The screen or page whose keys are shown: see `presenter.keys.SECTIONS`.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,f1", "dismiss(None)", "Close")
+        Binding("escape,q,question_mark,f1", "dismiss(None)", "Close"),
+        Binding("j", "scroll('down')", show=False),
+        Binding("k", "scroll('up')", show=False),
+        Binding("ctrl+d", "scroll('page_down')", show=False),
+        Binding("ctrl+u", "scroll('page_up')", show=False),
+        Binding("g", "scroll('home')", show=False),
+        Binding("G", "scroll('end')", show=False),
     ]
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._of = name
 
     def compose(self) -> ComposeResult:
         """One scrolling text."""
         with VerticalScroll(id="help") as box:
             box.border_title = "Help"
             box.border_subtitle = "Esc closes"
-            yield Static(content(help_lines()))
+            yield Static(content(help_lines(self._of)))
+
+    def action_scroll(self, where: str) -> None:
+        """Scroll as the arrow keys do."""
+        box = self.query_one("#help", VerticalScroll)
+        getattr(box, f"action_scroll_{where}" if "page" not in where else f"action_{where}")()

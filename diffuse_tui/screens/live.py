@@ -23,13 +23,15 @@ Result = TypeVar("Result")
 class LiveScreen(Screen[Result]):
     """Banner with breadcrumbs, a body of its own, the keys. Esc or q goes back.
 
-    The main screen calls `show` with every newer picture.
+    The main screen calls `show` with every newer picture. `CRUMB` is the screen's name: the last
+    part of the breadcrumbs, and the section of its keys in `presenter.keys`.
     """
 
     CRUMB: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Back"),
         Binding("q", "dismiss(None)", "Back", show=False),
+        Binding("f1,question_mark", "help", "Help", key_display="F1"),
     ]
 
     def __init__(self, facts: Facts) -> None:
@@ -46,6 +48,12 @@ class LiveScreen(Screen[Result]):
     def on_mount(self) -> None:
         """Draw what is known already."""
         self.show_facts(self.facts)
+
+    def action_help(self) -> None:
+        """List the keys that work here."""
+        from diffuse_tui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self.CRUMB))
 
     def show(self, facts: Facts) -> None:
         """A newer picture came."""

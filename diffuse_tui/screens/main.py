@@ -202,10 +202,10 @@ class MainScreen(Screen[None]):
     # --- other screens ----------------------------------------------------------------------
 
     def action_help(self) -> None:
-        """List the keys."""
+        """List the keys, those of the page first."""
         from diffuse_tui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen(self._page))
 
     def action_pick_model(self) -> None:
         """Choose among the models of the network."""

@@ -8,7 +8,6 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Event, NodeView
 from diffuse_tui.presenter import figures
 from diffuse_tui.presenter.events import event_line, wrapped_event
-from diffuse_tui.presenter.keys import KEYS, help_lines
 from diffuse_tui.presenter.machine import machine_lines, met_text
 from diffuse_tui.presenter.node_detail import node_lines
 from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
@@ -194,11 +193,3 @@ def test_events_have_time_shape_and_words_kept_whole() -> None:
     lines = wrapped_event(Event(0.0, "error", "one two three four"), 22)
     assert [plain(line)[12:] for line in lines] == ["one two", "three four"]
     assert len(wrapped_event(Event(0.0, "info", ""), 5)) == 1
-
-
-def test_help_lists_every_key() -> None:
-    text = "\n".join(plain(line) for line in help_lines())
-    for _, keys in KEYS:
-        for key, what in keys:
-            assert key in text
-            assert what in text
