@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from diffuse_core.domain.decoding import SamplingParams
+
 DEFAULT_MAX_TOKENS = 1024
 
 
@@ -24,3 +26,45 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int = DEFAULT_MAX_TOKENS
     stop: tuple[str, ...] = ()
     speculate: bool = True
+
+
+PRESETS: dict[str, Params] = {
+    "precise": Params(),
+    "balanced": Params(temperature=0.7, top_p=0.95),
+    "creative": Params(temperature=1.0, top_p=0.98, min_p=0.02, presence_penalty=0.3),
+}
+"""What each preset says of the choice among tokens; the rest of it is not looked at."""
+
+_CHOICE = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+
+
+def with_preset(params: Params, name: str) -> Params:
+    """`params`, tokens chosen as `name` has it; seed, length and stop strings stay.
+
+    Raises:
+        KeyError: there is no such preset.
+    """
+    preset = PRESETS[name]
+    return msgspec.structs.replace(params, **{each: getattr(preset, each) for each in _CHOICE})
+
+
+def preset_of(params: Params) -> str | None:
+    """The preset by which tokens are chosen, None where it is the user's own choice."""
+    for name, preset in PRESETS.items():
+        if all(getattr(params, each) == getattr(preset, each) for each in _CHOICE):
+            return name
+    return None
+
+
+def to_sampling(params: Params, seed: int) -> SamplingParams:
+    """What travels with a question; `seed` counts where the conversation has none of its own."""
+    choice = {each: getattr(params, each) for each in _CHOICE}
+    return SamplingParams(**choice, seed=seed if params.seed is None else params.seed)
