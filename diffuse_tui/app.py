@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from diffuse_core.domain.view import Failed
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
+from diffuse_tui.generations import CLOSE_S, Generations
+from diffuse_tui.leaving import Signals
 from diffuse_tui.presenter.banner import Link, NodeEnded
 from diffuse_tui.screens.main import MainScreen
 from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
-from diffuse_tui.widgets.chat_pane import ChatPane
 from diffuse_tui.widgets.theme import THEME
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from textual.worker import Worker
-
-    from diffuse_core.domain.view import FeedUpdate, GenerateEvent
+    from diffuse_core.domain.view import FeedUpdate
     from diffuse_core.ports import Attachment
+    from diffuse_tui.widgets.chat_pane import ChatPane
 
 RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Waits between attempts to attach; the last one repeats."""
 
-HARD_EXIT_S = 4.0
-"""After a signal: longer than leaving in order ever takes."""
-
-CLOSE_S = 1.5
-"""How long leaving may wait for the node to hear of it."""
-
 ASK_S = 2.0
 """How long the key that quits counts as pressed once."""
-
-_SIGNALS = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": EXIT_INTERRUPTED}
 
 
 class DiffuseApp(App[None]):
@@ -81,9 +70,13 @@ class DiffuseApp(App[None]):
         self._replace = replace
         self._ended = False
         self._attachment: Attachment | None = None
-        self._hard_exit: asyncio.TimerHandle | None = None
-        self._generation: Worker[None] | None = None
+        self._signals = Signals(self._leave, self._restore_terminal)
+        self._generations = Generations(self, lambda: self._attachment)
         self._asked = ""
+        self.leaving_questions: list[Callable[[], str | None]] = [
+            lambda: "an answer is being written" if self._generations.busy else None
+        ]
+        """Each gives a reason to ask before leaving (what would end with the app), or None."""
         self.title = title
         self.animation_level = "none"
         self.register_theme(THEME)
@@ -95,25 +88,11 @@ class DiffuseApp(App[None]):
 
     def on_mount(self) -> None:
         """Leave orderly when told to, so that the terminal is given back."""
-        loop = asyncio.get_running_loop()
-        for name, code in _SIGNALS.items():
-            number = getattr(signal, name, None)
-            # Not on Windows, not outside the main thread: there the default must do.
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                if number is not None:
-                    loop.add_signal_handler(number, self._leave_soon, code)
+        self._signals.take()
 
-    def _leave_soon(self, code: int) -> None:
-        """Leave in order; and without it when a flood of keys keeps the order from coming."""
-        self._leave(code)
-        if self._hard_exit is None:
-            loop = asyncio.get_running_loop()
-            self._hard_exit = loop.call_later(HARD_EXIT_S, self._leave_now, code)
-
-    def _leave_now(self, code: int) -> None:
+    def _restore_terminal(self) -> None:
         if self._driver is not None:
             self._driver.stop_application_mode()
-        os._exit(code)
 
     def _leave(self, code: int) -> None:
         self.exit(return_code=code)
@@ -124,14 +103,8 @@ class DiffuseApp(App[None]):
 
     async def on_unmount(self) -> None:
         """Detach, within bounds; whoever started the app takes signals again."""
-        if self._hard_exit is not None:
-            self._hard_exit.cancel()
         await self._let_go()
-        loop = asyncio.get_running_loop()
-        for name in _SIGNALS:
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                if hasattr(signal, name):
-                    loop.remove_signal_handler(getattr(signal, name))
+        self._signals.give_back()
 
     # --- the feed ---------------------------------------------------------------------------
 
@@ -194,34 +167,11 @@ class DiffuseApp(App[None]):
 
     def on_chat_pane_ask(self, message: ChatPane.Ask) -> None:
         """Run a generation."""
-        self._generation = self.run_worker(self._generate(message), group="generation")
+        self._generations.start(message)
 
     def on_chat_pane_stop(self) -> None:
-        """Cancel it; closing the iterator stops the work on every host."""
-        if self._generation is not None:
-            self._generation.cancel()
-
-    async def _generate(self, ask: ChatPane.Ask) -> None:
-        try:
-            await self._stream(ask)
-        except (DiffuseError, OSError, TimeoutError) as error:
-            code = error.exit_code if isinstance(error, DiffuseError) else 1
-            why = str(error) or type(error).__name__
-            ask.pane.post_message(ChatPane.Arrived(ask.number, Failed(why, code)))
-        finally:
-            ask.pane.post_message(ChatPane.Ended(ask.number))
-
-    async def _stream(self, ask: ChatPane.Ask) -> None:
-        if self._attachment is None:
-            why = "the app is not attached to its node; it keeps trying"
-            ask.pane.post_message(ChatPane.Arrived(ask.number, Failed(why, 5)))
-            return
-        events = self._attachment.generate(ask.request)
-        try:
-            async for event in events:
-                ask.pane.post_message(ChatPane.Arrived(ask.number, event))
-        finally:
-            await _close(events)
+        """Cancel it."""
+        self._generations.stop()
 
     # --- leaving ----------------------------------------------------------------------------
 
@@ -243,11 +193,3 @@ class DiffuseApp(App[None]):
 
     def _calm(self) -> None:
         self._asked = ""
-
-
-async def _close(events: AsyncIterator[GenerateEvent]) -> None:
-    aclose = getattr(events, "aclose", None)
-    if aclose is not None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await aclose()

@@ -113,7 +113,7 @@ _WORDS: tuple[tuple[str, Tone, str, str], ...] = (
 
 
 def help_lines(name: str) -> tuple[Line, ...]:
-    """The help of the screen or page called `name`; what the map's shapes mean where it has one."""
+    """The help of the screen or page `name`; what the map's shapes mean where it has one."""
     lines: list[Line] = []
     for heading, keys in SECTIONS.get(name, (LIVE,)):
         if keys:

@@ -1,0 +1,77 @@
+"""The generations that the chat asks for: one at a time, told event by event."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from diffuse_core.domain.view import Failed
+from diffuse_core.errors import DiffuseError
+from diffuse_tui.widgets.chat_pane import ChatPane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.app import App
+    from textual.worker import Worker
+
+    from diffuse_core.ports import Attachment
+
+CLOSE_S = 1.5
+"""How long stopping may wait for the node to hear of it."""
+
+
+class Generations:
+    """Runs a generation over the attachment there is, and tells the pane that asked.
+
+    Args:
+        app: Owns the task.
+        attachment: The tie to the node, None while there is none.
+    """
+
+    def __init__(self, app: App[None], attachment: Callable[[], Attachment | None]) -> None:
+        self._app = app
+        self._attachment = attachment
+        self._running: Worker[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether one runs."""
+        return self._running is not None and self._running.is_running
+
+    def start(self, ask: ChatPane.Ask) -> None:
+        """Run what was asked for."""
+        self._running = self._app.run_worker(self._generate(ask), group="generation")
+
+    def stop(self) -> None:
+        """Cancel it; closing the iterator stops the work on every host."""
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _generate(self, ask: ChatPane.Ask) -> None:
+        try:
+            await self._stream(ask)
+        except (DiffuseError, OSError, TimeoutError) as error:
+            code = error.exit_code if isinstance(error, DiffuseError) else 1
+            why = str(error) or type(error).__name__
+            ask.pane.post_message(ChatPane.Arrived(ask.number, Failed(why, code)))
+        finally:
+            ask.pane.post_message(ChatPane.Ended(ask.number))
+
+    async def _stream(self, ask: ChatPane.Ask) -> None:
+        attachment = self._attachment()
+        if attachment is None:
+            why = "the app is not attached to its node; it keeps trying"
+            ask.pane.post_message(ChatPane.Arrived(ask.number, Failed(why, 5)))
+            return
+        events = attachment.generate(ask.request)
+        try:
+            async for event in events:
+                ask.pane.post_message(ChatPane.Arrived(ask.number, event))
+        finally:
+            aclose = getattr(events, "aclose", None)
+            if aclose is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_S):
+                        await aclose()

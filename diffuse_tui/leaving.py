@@ -1,0 +1,64 @@
+"""Leaving in order when a signal says so, so that the terminal is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from diffuse_core.errors import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HARD_EXIT_S = 4.0
+"""After a signal: longer than leaving in order ever takes."""
+
+_CODES = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": EXIT_INTERRUPTED}
+
+
+class Signals:
+    """Takes the process' signals between `take` and `give_back`.
+
+    Args:
+        leave: Called with the exit status: leave in order.
+        restore: Called when that takes too long, right before the process ends.
+    """
+
+    def __init__(self, leave: Callable[[int], None], restore: Callable[[], None]) -> None:
+        self._leave = leave
+        self._restore = restore
+        self._hard_exit: asyncio.TimerHandle | None = None
+
+    def take(self) -> None:
+        """Leave with SIGTERM, SIGHUP and SIGINT from now on."""
+        loop = asyncio.get_running_loop()
+        for name, code in _CODES.items():
+            number = getattr(signal, name, None)
+            # Not on Windows, not outside the main thread: there the default must do.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                if number is not None:
+                    loop.add_signal_handler(number, self._leave_soon, code)
+
+    def give_back(self) -> None:
+        """Whoever started the app takes signals again."""
+        if self._hard_exit is not None:
+            self._hard_exit.cancel()
+        loop = asyncio.get_running_loop()
+        for name in _CODES:
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                if hasattr(signal, name):
+                    loop.remove_signal_handler(getattr(signal, name))
+
+    def _leave_soon(self, code: int) -> None:
+        """Leave in order; and without it when a flood of keys keeps the order from coming."""
+        self._leave(code)
+        if self._hard_exit is None:
+            loop = asyncio.get_running_loop()
+            self._hard_exit = loop.call_later(HARD_EXIT_S, self._leave_now, code)
+
+    def _leave_now(self, code: int) -> None:
+        self._restore()
+        os._exit(code)
