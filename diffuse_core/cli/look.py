@@ -19,7 +19,7 @@ from diffuse_core.errors import ChannelClosed
 from diffuse_core.settings import running_node, state_dir
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.view import FeedUpdate, NetworkView, NodeView, Telemetry
+    from diffuse_core.domain.view import FeedUpdate, ModelView, NetworkView, NodeView, Telemetry
 
 LATE_S = 0.05
 """From this event-loop lag on it is worth a word."""
@@ -46,7 +46,8 @@ def models(everything: bool, as_json: bool, **given: Any) -> None:
     listed = [model for model in view.models if everything or model.servable]
     if as_json:
         doubted = [_standing_json(node) for node in view.nodes if node.quarantine]
-        print_json({"models": listed, "ids": variants(listed), "quarantine": doubted})
+        told = [_model_json(model) for model in listed]
+        print_json({"models": told, "ids": variants(listed), "quarantine": doubted})
         return
     if not listed:
         hidden = len(view.models)
@@ -67,6 +68,15 @@ def models(everything: bool, as_json: bool, **given: Any) -> None:
         *quarantine_lines(view, listed),
     ):
         click.echo(line)
+
+
+def _model_json(model: ModelView) -> dict[str, Any]:
+    """How a model stands; without its shape, a table that only forecasts can use."""
+    import msgspec
+
+    told: dict[str, Any] = msgspec.to_builtins(model)
+    del told["shape"]
+    return told
 
 
 def _standing_json(node: NodeView) -> dict[str, Any]:
@@ -108,7 +118,9 @@ def status(as_json: bool, **given: Any) -> None:
 
         ids = msgspec.to_builtins(variants(view.models))
         told = msgspec.to_builtins(telemetry)
-        print_json({**msgspec.to_builtins(view), "ids": ids, "telemetry": told})
+        models = [_model_json(model) for model in view.models]
+        seen = {**msgspec.to_builtins(view), "models": models}
+        print_json({**seen, "ids": ids, "telemetry": told})
         return
     _print_view(view)
     if telemetry is not None:

@@ -22,13 +22,13 @@ from diffuse_core.cli.common import (
     threaded,
 )
 from diffuse_core.cli.hints import on_network
+from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import (
     DEFAULT_PORT,
     parse_address,
     parse_bootstrap,
     parse_public,
-    parse_size,
     state_dir,
 )
 

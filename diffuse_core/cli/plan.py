@@ -21,7 +21,8 @@ from diffuse_core.cli.common import (
     set_logging,
 )
 from diffuse_core.cli.terminal import Bar
-from diffuse_core.settings import parse_size, running_node, size_text, state_dir
+from diffuse_core.domain.sizes import parse_size
+from diffuse_core.settings import running_node, size_text, state_dir
 
 if TYPE_CHECKING:
     from diffuse_core.cli.picture import Picture

@@ -19,8 +19,8 @@ from diffuse_core.cli.common import (
     threaded,
 )
 from diffuse_core.cli.terminal import Bar
+from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import EXIT_INTERRUPTED, UsageError
-from diffuse_core.settings import parse_size
 
 if TYPE_CHECKING:
     from diffuse_core.services.verification import Outcome, Report

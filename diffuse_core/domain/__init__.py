@@ -17,4 +17,5 @@ Where to look:
   forecast and outlook (what would change).
 - Generation: selection (which model), router, session, sampling.
 - The picture for screens: observe, standing, plain_text (a stranger's text, made harmless).
+- What people type: sizes.
 """

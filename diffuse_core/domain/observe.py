@@ -131,4 +131,5 @@ def _model_view(ref: ModelRef, members: Sequence[Member], target: int) -> ModelV
         weakest=coverage.weakest,
         coming=coming(members, ref),
         remedy=remedy(ref.shape, held_slices(members, ref, COMMITTED), target),
+        shape=ref.shape,
     )

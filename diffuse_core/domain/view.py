@@ -16,8 +16,15 @@ from diffuse_core.domain.decoding import (
     SamplingParams,
     TokenLogprobs,
 )
+from diffuse_core.domain.machine import (
+    MAX_CHIPS,
+    MAX_GPUS,
+    GpuFigures,
+    HostProgress,
+    Temperature,
+)
 from diffuse_core.domain.records import HoldState, Role
-from diffuse_core.domain.shapes import Contract
+from diffuse_core.domain.shapes import Contract, ModelShape
 from diffuse_core.domain.slices import LayerIndex, Slice
 
 CoverageState = Literal["Robust", "Fragile", "Incomplete"]
@@ -81,7 +88,8 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     `replicas` counts ready live Hosts per layer; `missing` are the ranges no such Host holds;
     `weakest` is the first of the ranges with the fewest holders, None when every layer has the
     target number. `coming` is what live Hosts claim or load; `remedy` reckons with that as held,
-    and is None when nothing would be lacking then.
+    and is None when nothing would be lacking then. `shape` are the model's sizes, with which a
+    forecast can be made; None from a node that does not tell them.
     """
 
     id: str
@@ -99,6 +107,7 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     weakest: Slice | None = None
     coming: tuple[Coming, ...] = ()
     remedy: Remedy | None = None
+    shape: ModelShape | None = None
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +134,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     doing ("loading 40 %", "ready"). `loop_lag` is how late the event loop gets to what is due, in
     seconds: over the last minute, and `ever` since the start. `bytes_in` and `bytes_out` are of
     all frames since then; `tasks` those of the event loop, `open_files` file descriptors. `relay`
-    is a Sentinel's.
+    is a Sentinel's. `reason` tells why the slice was taken; `disk_free` is where models are kept.
     """
 
     cpu_percent: float
@@ -155,6 +164,11 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 0
     open_files: int = 0
     relay: RelayFigures | None = None
+    gpus: Annotated[tuple[GpuFigures, ...], msgspec.Meta(max_length=MAX_GPUS)] = ()
+    temperatures: Annotated[tuple[Temperature, ...], msgspec.Meta(max_length=MAX_CHIPS)] = ()
+    progress: HostProgress | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    disk_free: int | None = None
 
 
 class Event(msgspec.Struct, frozen=True):

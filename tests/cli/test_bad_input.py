@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diffuse_core.cli import run
-from diffuse_core.settings import parse_address, parse_bootstrap, parse_size, size_text
+from diffuse_core.settings import parse_address, parse_bootstrap, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,14 +157,6 @@ def test_nobody_there_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().err
     assert "nothing listens" in told
     assert "diffuse host" in told
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("150MiB", 150 * 2**20), ("2GB", 2 * 10**9), ("1.5g", 3 * 2**29), ("4194304", 2**22)],
-)
-def test_sizes_are_read(text: str, size: int) -> None:
-    assert parse_size(text) == size
 
 
 def test_sizes_are_shown() -> None:

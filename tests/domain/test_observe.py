@@ -49,6 +49,7 @@ def test_a_view_of_a_small_network() -> None:
     assert (model.state, model.servable, model.missing) == ("Incomplete", False, (Slice(10, 20),))
     assert (model.min_replicas, model.target_replicas) == (0, 2)
     assert model.replicas == (1,) * 10 + (0,) * 10 + (1,) * 10
+    assert model.shape == MODEL.shape
 
 
 def test_a_view_tells_through_whom_a_node_is_met() -> None:
