@@ -40,7 +40,9 @@ SHAPE = ModelShape(
 
 
 def network() -> NetworkView:
-    model = ModelRef(id="mixed", fingerprint="f" * 64, contract="bf16", shape=SHAPE)
+    model = ModelRef(
+        id="mixed", fingerprint="f" * 64, contract="bf16", shape=SHAPE, bundle="b" * 64
+    )
     who = Identity(bytes(32)).node
     holding = Holding(model, Slice(0, 4), "ready")
     record = Record(node=who, sequence=1, role="host", version="1", holding=holding)
