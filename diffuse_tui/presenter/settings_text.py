@@ -75,6 +75,8 @@ def parse_setting(params: Params, name: str, text: str) -> Params | str:
             return "guess must be on or off" if on is None else _with(params, setting, on)
         case "seed" if text.strip().lower() in _ANY_SEED:
             return _with(params, setting, None)
+        case _:
+            pass
     return _with_number(params, setting, text.strip())
 
 
@@ -151,7 +153,8 @@ def _stop_bounds() -> tuple[int, int]:
             max_length=int(most), item_type=msgspec.inspect.StrType(max_length=int(longest))
         ):
             return most, longest
-    return 0, 0
+        case _:
+            return 0, 0
 
 
 def _with(params: Params, setting: Setting, value: object) -> Params:
