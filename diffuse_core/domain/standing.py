@@ -84,29 +84,32 @@ def state_text(model: ModelView) -> str:
 
     E.g. `Fragile: layers 10:20 have one holder; one more 2 GiB host makes it Robust`.
     """
-    total = model.layers
+    soon = "" if model.state == "Robust" else coming_text(model.coming)
+    told = (f"{model.state}: {lack_text(model)}", soon, remedy_text(model))
+    return "; ".join(filter(None, told))
+
+
+def lack_text(model: ModelView) -> str:
+    """What is weak, or that nothing is: `layers 10:20 have one holder`."""
     if model.state == "Robust":
         holders = "a holder" if model.target_replicas == 1 else f"{model.target_replicas} holders"
-        return f"Robust: every layer has {holders} or more"
+        return f"every layer has {holders} or more"
     if model.state == "Fragile":
-        lack = weakness_text(model.replicas, model.target_replicas)
-    else:
-        lack = f"{ranges_text(model.missing)} of {total} are held by no live node"
-    return "; ".join(filter(None, (f"{model.state}: {lack}", _outlook(model))))
+        return weakness_text(model.replicas, model.target_replicas)
+    return f"{ranges_text(model.missing)} of {model.layers} are held by no live node"
 
 
-def _outlook(model: ModelView) -> str:
-    soon = coming_text(model.coming)
+def remedy_text(model: ModelView) -> str:
+    """What would mend it: `one more 2 GiB host makes it Robust`; empty when nothing is lacking."""
     remedy = model.remedy
-    if remedy is None:
-        return soon
-    host = f"one more {least_text(remedy.bytes)} host"
+    if remedy is None or model.state == "Robust":
+        return ""
     done = {
         1: "closes the gap" if len(model.missing) == 1 else "closes every gap",
     }.get(remedy.min_replicas, f"gives every layer {remedy.min_replicas} holders")
     if remedy.state == "Robust":
         done = "makes it Robust"
-    return "; ".join(filter(None, (soon, f"{host} {done}")))
+    return f"one more {least_text(remedy.bytes)} host {done}"
 
 
 def replicas_text(replicas: Sequence[int], target: int) -> str:

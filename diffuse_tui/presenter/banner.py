@@ -85,8 +85,9 @@ def state_line(
         return _sentence(glyph, link.state.capitalize(), link.reason, tone, width), tone
     shown: Standing = absence(wanted, view)
     if model is not None:
-        shown = standing(model, view.nodes if view else ())
-    return _sentence(shown.glyph, shown.word, shown.detail, shown.tone, width), shown.tone
+        shown = standing(model)
+    detail = shown.fitted(width - len(f" {shown.glyph} {shown.word}: "))
+    return _sentence(shown.glyph, shown.word, detail, shown.tone, width), shown.tone
 
 
 def _sentence(glyph: str, word: str, detail: str, tone: Tone, width: int) -> Line:

@@ -4,56 +4,78 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from diffuse_core.domain.plain_text import clean_line
-from diffuse_core.domain.standing import ranges_text, weakness_text
+from diffuse_core.domain.plain_text import clean_line, shorten
+from diffuse_core.domain.standing import coming_text, lack_text, least_text, remedy_text
 from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.spans import Line, Span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diffuse_core.domain.view import ModelView, NetworkView, NodeView
+    from diffuse_core.domain.view import CoverageState, ModelView, NetworkView, NodeView
     from diffuse_tui.presenter.spans import Tone
 
 
 class Standing(NamedTuple):
-    """A state as shape, word and the rest of the sentence; `tone` repeats it in colour."""
+    """A state as shape, word and the rest of the sentence; `tone` repeats it in colour.
+
+    `shorter` are other ways to say the rest, the fullest first, for where there is less room.
+    """
 
     glyph: str
     word: str
     detail: str
     tone: Tone
+    shorter: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """The whole sentence without the glyph."""
         return f"{self.word}: {self.detail}"
 
+    def fitted(self, width: int) -> str:
+        """The detail in at most `width` cells: whole clauses, the most important ones first."""
+        ways = (self.detail, *self.shorter)
+        return next((way for way in ways if len(way) <= width), shorten(ways[-1], width))
 
-def standing(model: ModelView, nodes: Sequence[NodeView]) -> Standing:
-    """How `model` stands; `nodes` tell whether somebody is already filling a gap."""
+
+_LOOK: dict[CoverageState, tuple[str, Tone]] = {
+    "Robust": ("●", "good"),
+    "Fragile": ("◐", "warning"),
+    "Incomplete": ("○", "bad"),
+}
+
+
+def state_mark(state: CoverageState) -> tuple[str, Tone]:
+    """The shape and the tone of a state."""
+    return _LOOK[state]
+
+
+def standing(model: ModelView) -> Standing:
+    """How `model` stands, what is on its way, and what would mend it."""
+    lack, soon, mend = lack_text(model), coming_text(model.coming), remedy_text(model)
+    glyph, tone = state_mark(model.state)
     if model.state == "Robust":
-        enough = f"every layer has {model.target_replicas} or more holders"
-        return Standing("●", "Robust", enough, "good")
-    if model.state == "Fragile":
-        return Standing(
-            "◐", "Fragile", weakness_text(model.replicas, model.target_replicas), "warning"
-        )
-    hole = f"{ranges_text(model.missing)} of {model.layers} are held by no live node"
-    return Standing("○", "Incomplete", hole + _coming(model, nodes), "bad")
-
-
-def _coming(model: ModelView, nodes: Sequence[NodeView]) -> str:
-    filling = sum(
-        1
-        for node in nodes
-        if node.state in ("claiming", "loading")
-        and holds(node, model)
-        and any(node.slice and node.slice.overlaps(gap) for gap in model.missing)
+        soon = ""  # Nothing waits for it.
+    return Standing(
+        glyph, model.state, _joined(lack, soon, mend), tone, _shorter(model, lack, soon, mend)
     )
-    if not filling:
-        return ""
-    return "; one host is loading" if filling == 1 else f"; {filling} hosts are loading"
+
+
+def _shorter(model: ModelView, lack: str, soon: str, mend: str) -> tuple[str, ...]:
+    """Of a gap it matters most that it is being filled, of a weak range what would mend it."""
+    brief = lack.removeprefix("layers ").replace(" are held by no live node", " held by nobody")
+    ways = [_joined(lack, soon or mend), _joined(brief, soon or mend)]
+    if model.state == "Fragile" and model.remedy is not None:
+        state = "Robust" if model.remedy.state == "Robust" else "stronger"
+        host = f"+{least_text(model.remedy.bytes)} host: {state}"
+        ways = [_joined(lack, mend), _joined(brief, mend), _joined(lack, host)]
+        ways.append(_joined(brief, host))
+    return (*ways, lack, brief)
+
+
+def _joined(*clauses: str) -> str:
+    return "; ".join(filter(None, clauses))
 
 
 def holds(node: NodeView, model: ModelView) -> bool:
@@ -87,7 +109,7 @@ def refusal(model: ModelView | None, view: NetworkView, wanted: str | None) -> s
     """Why no question can be asked now, naming the missing ranges; None when one can."""
     if model is not None and model.servable:
         return None
-    state = absence(wanted, view) if model is None else standing(model, view.nodes)
+    state = absence(wanted, view) if model is None else standing(model)
     if model is not None and model.state != "Incomplete":
         return "its hosts are still loading; nothing to do but wait a moment"
     return state.detail
@@ -114,9 +136,9 @@ def _best(models: Sequence[ModelView]) -> ModelView | None:
     return max(models, key=lambda m: (m.servable, m.hosts, m.fingerprint), default=None)
 
 
-def model_lines(model: ModelView, nodes: Sequence[NodeView]) -> tuple[Line, ...]:
+def model_lines(model: ModelView) -> tuple[Line, ...]:
     """A model in the picker: its name and figures, and how it stands."""
-    state = standing(model, nodes)
+    state = standing(model)
     facts = (
         f"  {counted(model.layers, 'layer')} · {model.contract} · {counted(model.hosts, 'host')}"
     )

@@ -31,7 +31,7 @@ class ModelScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """All models, each with its state sentence."""
         options = [
-            Option(content(model_lines(model, self._view.nodes)), id=f"m{index}")
+            Option(content(model_lines(model)), id=f"m{index}")
             for index, model in enumerate(self._view.models)
         ]
         picker = OptionList(*options, id="models", markup=False)

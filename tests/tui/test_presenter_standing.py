@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from tui_fakes import MODEL, PRINT, model, network, node, served
 
+from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.view import Coming, Remedy
 from diffuse_tui.presenter.banner import Link, state_line, title_line
 from diffuse_tui.presenter.spans import plain
 from diffuse_tui.presenter.standing import (
@@ -21,17 +23,17 @@ if TYPE_CHECKING:
 
 
 def sentence(*nodes: NodeView, **more: Any) -> str:
-    state = standing(model(nodes, **more), nodes)
+    state = standing(model(nodes, **more))
     return f"{state.glyph} {state.sentence}"
 
 
 def test_each_state_has_its_shape_word_and_reason() -> None:
     whole = (0, 30)
     assert sentence(node(1, whole), node(2, whole)) == (
-        "● Robust: every layer has 2 or more holders"
+        "● Robust: every layer has 2 holders or more"
     )
     assert sentence(node(1, (0, 20)), node(2, (10, 30)), node(3, (0, 10)), node(4, (20, 30))) == (
-        "● Robust: every layer has 2 or more holders"
+        "● Robust: every layer has 2 holders or more"
     )
     assert sentence(node(1, whole), node(2, (0, 10)), node(3, (20, 30))) == (
         "◐ Fragile: layers 10:20 have one holder"
@@ -45,14 +47,62 @@ def test_each_state_has_its_shape_word_and_reason() -> None:
     )
 
 
-def test_a_gap_that_is_being_filled_says_so() -> None:
+LOADING = Coming(Slice(10, 20), "loading", 1)
+
+
+def test_what_is_coming_and_what_would_mend_it_is_told() -> None:
     base = (node(1, (0, 10)), node(2, (20, 30)))
-    loading = node(3, (10, 20), state="loading")
-    assert sentence(*base, loading).endswith("; one host is loading")
-    claiming = node(4, (12, 20), state="claiming")
-    assert sentence(*base, loading, claiming).endswith("; 2 hosts are loading")
-    gone = node(5, (10, 20), state="loading", liveness="dead")
-    assert sentence(*base, gone).endswith("no live node")
+    mend = Remedy(Slice(10, 20), 2**31, "Fragile", 1)
+    assert sentence(*base, coming=(LOADING,)).endswith("node; 10:20 is being loaded by 1 host")
+    assert sentence(*base, remedy=mend).endswith("node; one more 2.0 GiB host closes the gap")
+    whole = (node(1, (0, 30)), node(2, (0, 10)), node(3, (20, 30)))
+    mend = Remedy(Slice(10, 20), 2**31, "Robust", 2)
+    assert sentence(*whole, remedy=mend) == (
+        "◐ Fragile: layers 10:20 have one holder; one more 2.0 GiB host makes it Robust"
+    )
+    both = (node(1, (0, 30)), node(2, (0, 30)))
+    assert sentence(*both, coming=(LOADING,)) == "● Robust: every layer has 2 holders or more"
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (
+            120,
+            "layers 10:20 have one holder; 10:20 is being loaded by 1 host; "
+            "one more 2.0 GiB host gives every layer 2 holders",
+        ),
+        (
+            80,
+            "layers 10:20 have one holder; one more 2.0 GiB host gives every layer 2 holders",
+        ),
+        (72, "10:20 have one holder; one more 2.0 GiB host gives every layer 2 holders"),
+        (60, "layers 10:20 have one holder; +2.0 GiB host: stronger"),
+        (46, "10:20 have one holder; +2.0 GiB host: stronger"),
+        (30, "layers 10:20 have one holder"),
+        (21, "10:20 have one holder"),
+        (12, "10:20 have …"),
+    ],
+)
+def test_with_less_room_the_most_important_is_left(width: int, told: str) -> None:
+    nodes = (node(1, (0, 30)), node(2, (0, 10)), node(3, (20, 30)))
+    mend = Remedy(Slice(10, 20), 2**31, "Fragile", 2)
+    here = model(nodes, coming=(LOADING,), remedy=mend)
+    assert standing(here).fitted(width) == told
+    line, _ = state_line(here, network(*nodes), Link("attached"), None, width + 12)
+    assert plain(line) == f" ◐ Fragile: {told}"
+
+
+def test_of_a_gap_it_is_told_first_that_it_is_being_filled() -> None:
+    nodes = (node(1, (0, 10)), node(2, (20, 30)))
+    mend = Remedy(Slice(10, 20), 2**31, "Fragile", 1)
+    state = standing(model(nodes, coming=(LOADING,), remedy=mend))
+    assert state.fitted(90) == (
+        "layers 10:20 of 30 are held by no live node; 10:20 is being loaded by 1 host"
+    )
+    assert state.fitted(66) == "10:20 of 30 held by nobody; 10:20 is being loaded by 1 host"
+    assert state.fitted(50) == "layers 10:20 of 30 are held by no live node"
+    assert state.fitted(30) == "10:20 of 30 held by nobody"
 
 
 def test_no_model_says_what_to_do() -> None:
@@ -86,7 +136,7 @@ def test_the_model_shown_is_the_chosen_then_the_wanted_then_the_servable() -> No
 
 def test_the_picker_shows_name_and_state() -> None:
     view = served()
-    first, second = model_lines(view.models[0], view.nodes)
+    first, second = model_lines(view.models[0])
     assert plain(first) == f"{MODEL}  30 layers · fp32 · 2 hosts"
     assert plain(second) == "◐ Fragile: every layer has only one holder"
 
