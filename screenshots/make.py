@@ -1,144 +1,206 @@
-"""Render the app's screens to SVG and PNG beside this script.
+"""Draw all pictures of this folder anew, from a real network on this machine.
 
-    python screenshots/make.py [--literal] [--only NAME | --all] [--out DIR]
+    python screenshots/make.py [--out DIR] [--only NAME ...]
 
-The pictures are the same on every run: clock, time zone and sizes are fixed. Scenes take any
-Attachment; `capture` is the part to reuse when the views come from a live network.
+Six host processes hold the demo model twice; questions and answers, routes, figures and the death
+of a host in the middle of an answer are all real. Node ids, times and rates differ between runs.
+Takes two minutes; needs the extra `dev`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import sys
-import time
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-os.environ["TZ"] = "UTC"
-time.tzset()
+from film import Film, save_png
+from network import Network, real_network
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
-import literal  # noqa: E402
-
-from diffuse_tui.app import DiffuseApp  # noqa: E402
+from diffuse_core.domain.selection import DEMO_MODEL_ID
+from diffuse_core.domain.view import RouteChosen
+from diffuse_core.settings import PUBLIC
+from diffuse_tui.app import DiffuseApp
+from diffuse_tui.local_node import LocalNode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from textual.pilot import Pilot
 
+    from diffuse_core.domain.view import FeedUpdate, GenerateEvent, GenerateRequest, NetworkView
     from diffuse_core.ports import Attachment
 
+HERE = Path(__file__).resolve().parent
+LARGE, SMALL = (120, 40), (80, 24)
+QUESTION = "What is the capital of France?"
+LONG = "Write a short story about a lighthouse."
+DEADLINE_S = 120.0
 
-class Scene(NamedTuple):
-    """A picture: what is attached, how large, and what is done before it is taken."""
 
-    attach: Callable[[], Awaitable[Attachment]]
+class Shot(NamedTuple):
+    """A picture: its name, the terminal's size, and the keys that lead there from the chat."""
+
+    name: str
     size: tuple[int, int]
-    act: Callable[[Pilot[None]], Awaitable[None]] | None = None
+    keys: tuple[str, ...] = ()
 
 
-def capture(app: DiffuseApp, path: Path) -> Path:
-    """Write what `app` shows now as SVG, and as PNG beside it; the PNG's path is given back."""
-    import resvg_py
-
-    svg = app.export_screenshot(title="diffuse-tui")
-    path.with_suffix(".svg").write_text(svg)
-    png = path.with_suffix(".png")
-    png.write_bytes(bytes(resvg_py.svg_to_bytes(svg_string=svg, monospace_family=_FONT)))
-    return png
-
-
-_FONT = "DejaVu Sans Mono"
-
-
-def literally(view: object, answer: str = literal.ANSWER) -> Callable[[], Awaitable[Attachment]]:
-    """Attach to a literal view."""
-
-    async def attach() -> Attachment:
-        return literal.LiteralAttachment(view, answer)
-
-    return attach
+SHOTS = (
+    Shot("demo", LARGE),
+    Shot("demo-80x24", SMALL),
+    Shot("network-80x24", SMALL, ("f2",)),
+    Shot("machine-80x24", SMALL, ("f4",)),
+    Shot("what-if", LARGE, ("f6",)),
+    Shot("host", LARGE, ("f7",)),
+    Shot("conversations", LARGE, ("f8",)),
+    Shot("waterfall", LARGE, ("escape", "v")),
+    Shot("help", LARGE, ("f1",)),
+)
 
 
-async def chat(pilot: Pilot[None]) -> None:
-    """Ask one question and wait for the whole answer."""
-    await pilot.press("f3")
-    for letter in "What is the capital of France?":
-        await pilot.press({" ": "space", "?": "question_mark"}.get(letter, letter))
-    await pilot.press("enter")
-    pane = pilot.app.query_one("#chat")
-    for _ in range(200):
-        await pilot.pause(0.05)
-        if not pane.busy:
-            break
-    await pilot.pause(0.3)
+class Watched:
+    """The attachment that the app uses; remembers the newest view and route."""
+
+    def __init__(self, inner: Attachment) -> None:
+        self._inner = inner
+        self.view: NetworkView | None = None
+        self.route: tuple[str, ...] = ()
+
+    async def updates(self) -> AsyncIterator[FeedUpdate]:
+        """The node's own."""
+        async for update in self._inner.updates():
+            self.view = update.view
+            yield update
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[GenerateEvent]:
+        """The network's own."""
+        async for event in self._inner.generate(request):
+            if isinstance(event, RouteChosen):
+                self.route = tuple(step.node for step in event.route)
+            yield event
+
+    async def close(self) -> None:
+        """Let go."""
+        await self._inner.close()
 
 
-def pressing(*keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
-    """Just press keys."""
+class Studio:
+    """The app on the first host of a network, and what is done with it."""
 
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.press(*keys)
-        await pilot.pause(0.1)
+    def __init__(self, pilot: Pilot[None], seen: list[Watched], network: Network) -> None:
+        self.pilot = pilot
+        self.app = pilot.app
+        self._seen = seen
+        self._network = network
 
-    return act
+    async def state(self, *words: str) -> None:
+        """Wait until the model shown is in one of these states."""
+        await self.until(
+            lambda: any(
+                view is not None and any(model.state in words for model in view.models)
+                for view in (self._seen[-1].view if self._seen else None,)
+            )
+        )
+        await self.pilot.pause(0.5)
+
+    async def until(self, condition) -> None:  # noqa: ANN001
+        """Wait for something of the real network; the deadline is a failure."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await self.pilot.pause(0.05)
+
+    @property
+    def pane(self):  # noqa: ANN201
+        """The chat."""
+        return self.app.screen_stack[0].query_one("#chat")
+
+    async def ask(self, question: str) -> None:
+        """Send a question; returns when it is under way."""
+        await self.pilot.press("f3")
+        self.app.screen.query_one("#prompt").insert(question)
+        await self.pilot.press("enter")
+        await self.until(lambda: self.pane.busy)
+
+    async def answered(self) -> None:
+        """Wait for the end of the answer."""
+        await self.until(lambda: not self.pane.busy)
+        await self.pilot.pause(0.5)
+
+    async def shoot(self, shot: Shot, out: Path) -> None:
+        """Go there, take the picture, come back."""
+        await self.pilot.resize_terminal(*shot.size)
+        await self.pilot.press("f3", *shot.keys)
+        await self.pilot.pause(1.5)
+        print(save_png(self.app, out / shot.name))
+        while len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+        await self.pilot.pause(0.2)
+
+    async def film_a_loss(self, out: Path) -> None:
+        """Kill a host in the middle of a long answer, and film how it goes on."""
+        await self.pilot.resize_terminal(*LARGE)
+        film = Film(self.app)
+        async with film.rolling():
+            await self.ask(LONG)
+            await self.until(lambda: bool(self._seen[-1].route))
+            await self.pilot.pause(3.0)
+            me = self._seen[-1].view.me
+            self._network.kill(next(node for node in self._seen[-1].route if node != me))
+            await self.pilot.pause(6.0)
+            await self.pilot.press("escape")
+            await self.answered()
+            await self.pilot.pause(1.0)
+        print(film.save(out / "heal.gif"))
+
+    async def lose_layers(self) -> None:
+        """Kill hosts until some layers are held by nobody."""
+        view = self._seen[-1].view
+        held = [node for node in view.nodes if node.slice and node.liveness == "alive"]
+        mine = next(node.slice for node in held if node.me)
+        part = next(node.slice for node in held if not node.slice.overlaps(mine))
+        for node in held:
+            if node.slice.overlaps(part):
+                self._network.kill(node.node)
+        await self.state("Incomplete")
 
 
-async def _unreachable() -> Attachment:
-    from diffuse_core.errors import Unreachable
+async def render(out: Path, only: set[str]) -> None:
+    """Start the network, take every picture, film the loss."""
+    seen: list[Watched] = []
+    with tempfile.TemporaryDirectory() as place:
+        async with real_network(3, 3, Path(place)) as network:
+            node = LocalNode(network.first, PUBLIC, (), may_start=False)
 
-    raise Unreachable("no node answers at 127.0.0.1:9440; start one with `diffuse host`")
+            async def attach() -> Watched:
+                seen.append(Watched(await node.attach()))
+                return seen[-1]
 
-
-SCENES: dict[str, Scene] = {
-    "overview": Scene(literally(literal.fragile()), (120, 40), chat),
-    "robust-200x60": Scene(literally(literal.robust()), (200, 60), chat),
-    "incomplete": Scene(literally(literal.incomplete()), (120, 40)),
-    "network-80x24": Scene(literally(literal.fragile()), (80, 24)),
-    "gap-80x24": Scene(literally(literal.incomplete()), (80, 24)),
-    "chat-80x24": Scene(literally(literal.robust()), (80, 24), chat),
-    "machine-80x24": Scene(literally(literal.robust()), (80, 24), pressing("f4")),
-    "network-40x12": Scene(literally(literal.fragile()), (40, 12)),
-    "chat-40x12": Scene(literally(literal.fragile()), (40, 12), chat),
-    "large": Scene(literally(literal.large()), (120, 40)),
-    "help": Scene(literally(literal.robust()), (120, 40), pressing("f1")),
-    "models": Scene(literally(literal.robust()), (120, 40), pressing("f5")),
-    "disconnected": Scene(_unreachable, (120, 40)),
-}
-
-
-PUBLISHED = ("overview", "incomplete", "network-80x24", "chat-80x24")
-
-
-async def render(scene: Scene, path: Path) -> Path:
-    """Run one scene to its picture."""
-    app = DiffuseApp(scene.attach)
-    async with app.run_test(size=scene.size) as pilot:
-        await pilot.pause(0.2)
-        if scene.act is not None:
-            await scene.act(pilot)
-        await pilot.pause(0.1)
-        return capture(app, path)
+            app = DiffuseApp(attach, model=DEMO_MODEL_ID)
+            async with app.run_test(size=LARGE) as pilot:
+                studio = Studio(pilot, seen, network)
+                await studio.state("Robust")
+                await studio.ask(QUESTION)
+                await studio.answered()
+                for shot in SHOTS:
+                    if not only or shot.name in only:
+                        await studio.shoot(shot, out)
+                if not only or "heal" in only:
+                    await studio.film_a_loss(out)
+                if not only or "incomplete" in only:
+                    await studio.lose_layers()
+                    await studio.shoot(Shot("incomplete", LARGE), out)
 
 
 def main() -> None:
-    """Render all scenes, or one."""
+    """Render all, or what is named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--literal", action="store_true", default=True, help="made-up views")
-    parser.add_argument("--only", choices=sorted(SCENES))
-    parser.add_argument("--all", action="store_true", help="also what is not published")
     parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, scene in SCENES.items():
-        wanted = name == options.only if options.only else options.all or name in PUBLISHED
-        if wanted:
-            print(asyncio.run(render(scene, options.out / name)))
+    asyncio.run(render(options.out, set(options.only)))
 
 
 if __name__ == "__main__":
