@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from diffuse_core.domain.machine import GpuFigures, Temperature
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -281,6 +283,22 @@ class HardwareSample(msgspec.Struct, frozen=True):
     memory_available: int
     process_rss: int
     open_files: int = 0
+
+
+class Sensors(Protocol):
+    """What takes a moment to measure: GPUs, temperatures, the disk."""
+
+    def sample(self) -> SensorSample:
+        """Current figures, as far as they can be had; blocks, never raises."""
+        ...
+
+
+class SensorSample(msgspec.Struct, frozen=True):
+    """As in Telemetry: at most MAX_GPUS and MAX_CHIPS of them, bytes free for models."""
+
+    gpus: tuple[GpuFigures, ...] = ()
+    temperatures: tuple[Temperature, ...] = ()
+    disk_free: int | None = None
 
 
 class Attachment(Protocol):

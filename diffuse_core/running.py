@@ -15,6 +15,7 @@ import msgspec
 from diffuse_core import __version__
 from diffuse_core.adapters.file_storage import FileStorage, StateLock, load_identity
 from diffuse_core.adapters.hardware import SystemHardware, interface_addresses
+from diffuse_core.adapters.sensors import SystemSensors
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.domain.identity import node_text
 from diffuse_core.errors import UsageError
@@ -216,7 +217,8 @@ async def _serve(
     ending = Ending(host.leave if host is not None else None)
     stack.push_async_callback(ending.close)
     work.append(asyncio.create_task(ending.over(stop), name="end"))
-    feed = FeedService(node, hardware, client, owner, ending.ask, host, relay)
+    sensors = SystemSensors(cache_dir(), nvidia=hardware.accelerator_likely())
+    feed = FeedService(node, hardware, client, owner, ending.ask, host, relay, sensors)
     stack.push_async_callback(feed.close)
     try:
         done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)

@@ -21,12 +21,13 @@ from diffuse_core.domain.owner_messages import (
 from diffuse_core.domain.view import Audited, Event, Failed, FeedUpdate, Telemetry
 from diffuse_core.errors import ChannelClosed, DiffuseError
 from diffuse_core.services.loop_lag import LoopLag
+from diffuse_core.services.sensing import Sensing
 from diffuse_core.services.tasks import Dropped, TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from diffuse_core.ports import Hardware
+    from diffuse_core.ports import Hardware, Sensors
     from diffuse_core.services.client import ClientService
     from diffuse_core.services.host import HostService
     from diffuse_core.services.links import Link
@@ -51,6 +52,8 @@ class FeedService:
         owner: the only node id that is listened to.
         stop: called with how many seconds Sessions may take to finish; None leaves it to the Host.
         host: the Host that this node is, if it is one.
+        relay: what this node does for others, if it is a Sentinel.
+        sensors: what GPUs and temperatures are measured with, if at all.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class FeedService:
         stop: Callable[[float | None], None],
         host: HostService | None = None,
         relay: RelayService | None = None,
+        sensors: Sensors | None = None,
     ) -> None:
         self._node = node
         self._hardware = hardware
@@ -70,6 +74,7 @@ class FeedService:
         self._stop = stop
         self._host = host
         self._relay = relay
+        self._sensing = Sensing(sensors, node.clock)
         self._started = node.clock.monotonic()
         self._tasks = TaskOwner("feed")
         self._running: dict[tuple[Link, int], asyncio.Task[None]] = {}
@@ -129,6 +134,7 @@ class FeedService:
     def _telemetry(self) -> Telemetry:
         now = self._node.clock.monotonic()
         sample = self._hardware.sample()
+        sensed = self._sensing.latest()
         before, bytes_in, bytes_out = self._last_traffic
         traffic = self._node.links.traffic
         span = max(now - before, 0.001)
@@ -164,6 +170,11 @@ class FeedService:
             tasks=len(asyncio.all_tasks()),
             open_files=sample.open_files,
             relay=self._relay.figures() if self._relay is not None else None,
+            gpus=sensed.gpus,
+            temperatures=sensed.temperatures,
+            disk_free=sensed.disk_free,
+            progress=host.where.progress() if host is not None else None,
+            reason=host.where.reason if host is not None else "",
         )
 
     # --- generations ------------------------------------------------------------------

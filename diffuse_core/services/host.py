@@ -15,6 +15,7 @@ from diffuse_core.domain.session_memory import least_room
 from diffuse_core.services import placement as placements
 from diffuse_core.services.bundles import BundleShelf
 from diffuse_core.services.devices import check_computed, default_capacity
+from diffuse_core.services.host_phase import HostPhase
 from diffuse_core.services.model_choice import (
     AUTO,
     ModelSearch,
@@ -84,7 +85,7 @@ def _watched(source: WeightSource, tell: Progress) -> WeightSource:
 
 
 class HostService:
-    """The life of a Host. `phase` and `progress` (0..1) tell where it is."""
+    """The life of a Host. `where` tells what it is doing."""
 
     def __init__(
         self,
@@ -104,8 +105,7 @@ class HostService:
         self._interrupted = False
         self._leaving = False
         self._leave_by = math.inf
-        self.phase = "starting"
-        self.progress = 0.0
+        self.where = HostPhase()
         self.model: ModelRef | None = None
         self.slice: Slice | None = None
         self.stage: StageService | None = None
@@ -125,7 +125,7 @@ class HostService:
                 compute the contract.
         """
         try:
-            self._enter("choosing a device")
+            self.where.enter("choosing a device")
             device = await self._compute.run(self._choose_device)
             self._compute.in_loop = device.kind != "cpu" or device.threads == 1
             capacity = self._options.memory
@@ -172,7 +172,7 @@ class HostService:
         placement.plan()
         if warm is not None:
             self._compute.post(lambda: warm(device))
-        self._enter("claiming a slice")
+        self.where.enter("claiming a slice")
         serving = _Serving(self, source, capacity, device)
         self._placement, self._serving = placement, serving
         if watch is None:
@@ -208,7 +208,7 @@ class HostService:
 
     async def _read(self, device: Device, *, alone: bool) -> WeightSource:
         """Open the model that was named, and settle its contract."""
-        self._enter("reading the model")
+        self.where.enter("reading the model", "reading")
         source = await asyncio.to_thread(self._store.open, self._options.model, self._tell)
         if not alone:
             await self._join()
@@ -227,7 +227,7 @@ class HostService:
         """Wait for the model of the network that needs this Host most, and open it."""
         if self._options.contract is not None:
             check_computed(device.kind, self._options.contract)
-        self._enter("looking for a model")
+        self.where.enter("looking for a model")
         self._node.hold(None)
         if not alone:
             await self._join()
@@ -238,7 +238,7 @@ class HostService:
             max_layers=self._options.max_layers,
             target_replicas=self._node.target_replicas,
         )
-        search = ModelSearch(self._node, self._store, means, self._tell, self._enter)
+        search = ModelSearch(self._node, self._store, means, self._tell, self.where.enter)
         source, self.model = await search.find()
         self._tell_device(device, self.model.contract)
         return source, ModelWatch(self._node, means, search)
@@ -254,8 +254,8 @@ class HostService:
         model = self._known_model()
         self.slice = chosen.slice
         self._node.note("info", f"takes layers {chosen.slice} of {model.id}: {chosen.reason}")
-        self._enter(f"loading {chosen.slice}")
-        watched = _watched(source, lambda fraction: self._tell_download(chosen.slice, fraction))
+        self.where.begin(chosen)
+        watched = _watched(source, self._tell_download)
         executor = await self._compute.run(
             lambda: self._load(
                 watched, chosen.slice, model.contract, self._tell, device=device.kind
@@ -268,12 +268,12 @@ class HostService:
 
     def enter_ready(self) -> None:
         """The Slice is served."""
-        self._enter("ready")
+        self.where.enter("ready")
         self.ready.set()
 
     def enter_draining(self) -> None:
         """The Sessions that run are the last ones here."""
-        self._enter("finishing its sessions")
+        self.where.enter("finishing its sessions")
         self.ready.clear()
 
     def _open_stage(self, executor: Executor, model: ModelRef, capacity: int) -> StageService:
@@ -318,31 +318,24 @@ class HostService:
             raise RuntimeError("the model is read before anything is held")
         return self.model
 
-    def _enter(self, phase: str) -> None:
-        self.phase = phase
-        self.progress = 0.0
-        log.debug("host: %s", phase)
-
     def _tell(self, fraction: float) -> None:
         if self._interrupted:
             raise Interrupted
-        self.progress = fraction
+        self.where.fraction = fraction
 
-    def _tell_download(self, part: Slice, fraction: float) -> None:
-        here = fraction >= 1.0
-        phase = f"{'loading' if here else 'downloading'} {part}"
-        if self.phase != phase:
-            self._enter(phase)
-        self._tell(0.0 if here else fraction)
+    def _tell_download(self, fraction: float) -> None:
+        if self._interrupted:
+            raise Interrupted
+        self.where.downloaded(fraction)
 
     def phase_text(self) -> str:
         """Where the host is, for people."""
         if self._leaving:
             left = 0 if self.stage is None else self.stage.sessions
             return f"leaving: {left} session{'' if left == 1 else 's'} left" if left else "leaving"
-        if 0.0 < self.progress < 1.0:
-            return f"{self.phase}, {self.progress:.0%}"
-        return self.phase
+        if 0.0 < self.where.fraction < 1.0:
+            return f"{self.where.text}, {self.where.fraction:.0%}"
+        return self.where.text
 
 
 class _Serving:
@@ -384,6 +377,7 @@ class _Serving:
             self._host.turn_away()
         self._host.stage = None
         self._host.slice = None
+        self._host.where.withdrawn()
 
     def report(self) -> None:
         self._host.report()

@@ -86,8 +86,8 @@ async def test_a_host_that_moves_finishes_its_sessions_first(
 ) -> None:
     many, streams = await weakened(cluster)
     old = many[0].service.slice
-    await until(lambda: any(host.service.phase == "finishing its sessions" for host in many))
-    (mover,) = (host for host in many if host.service.phase == "finishing its sessions")
+    await until(lambda: any(host.service.where.text == "finishing its sessions" for host in many))
+    (mover,) = (host for host in many if host.service.where.text == "finishing its sessions")
     # Nobody is sent here any more, and who comes all the same is refused.
     intruder = Intruder(cluster)
     link = await intruder.to(mover)
