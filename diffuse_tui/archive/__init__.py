@@ -1,0 +1,1 @@
+"""Conversations kept on this machine, in a file of their own, and files that users name."""

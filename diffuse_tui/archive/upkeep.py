@@ -1,0 +1,61 @@
+"""What is done to the archive's file as a whole: leftovers of apps that are gone, and bounds."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from diffuse_tui.archive.search import forget_words
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
+
+
+@contextmanager
+def all_or_nothing(database: sqlite3.Connection) -> Iterator[None]:
+    """One transaction that writes; other apps wait for its end."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        # A full disk may have taken it back by itself.
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def cut_left(database: sqlite3.Connection, running: AbstractSet[str]) -> int:
+    """Answers that streamed into apps that are gone are `cut`; how many there were."""
+    streaming = database.execute("SELECT id, owner FROM turn WHERE state = 'streaming'").fetchall()
+    left = [(turn,) for turn, owner in streaming if owner not in running]
+    database.executemany("UPDATE turn SET state = 'cut', owner = '' WHERE id = ?", left)
+    return len(left)
+
+
+def purge_left(database: sqlite3.Connection, running: AbstractSet[str], *, words: bool) -> None:
+    """Remove what apps that are gone had deleted."""
+    deleted = database.execute(
+        "SELECT id, deleted_by FROM conversation WHERE deleted_by IS NOT NULL"
+    ).fetchall()
+    for number, owner in deleted:
+        if owner not in running:
+            remove(database, "id = ?", (number,), words=words)
+
+
+def remove(
+    database: sqlite3.Connection, where: str, values: tuple[Any, ...], *, words: bool
+) -> int:
+    """Remove conversations for good; how many. `where` is our own text, never a user's."""
+    if words:
+        forget_words(
+            database,
+            f"conversation IN (SELECT id FROM conversation WHERE {where})",  # noqa: S608
+            values,
+        )
+    return database.execute(
+        f"DELETE FROM conversation WHERE {where}",  # noqa: S608
+        values,
+    ).rowcount
