@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
@@ -13,15 +15,20 @@ from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 from diffuse_tui.generations import CLOSE_S, Generations
 from diffuse_tui.leaving import Signals
 from diffuse_tui.presenter.banner import Link, NodeEnded
+from diffuse_tui.remembered import Remembered
 from diffuse_tui.screens.main import MainScreen
 from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
-from diffuse_tui.widgets.theme import THEME
+from diffuse_tui.widgets.theme import DARK, NAMES, THEMES, theme_after
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from pathlib import Path, PurePath
+
+    from textual.command import Provider
 
     from diffuse_core.domain.view import FeedUpdate
     from diffuse_core.ports import Attachment
+    from diffuse_tui.screens.palette import Command
     from diffuse_tui.widgets.chat_pane import ChatPane
 
 RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -29,6 +36,13 @@ RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 ASK_S = 2.0
 """How long the key that quits counts as pressed once."""
+
+
+def _commands() -> type[Provider]:
+    """The palette's commands, imported when it opens first."""
+    from diffuse_tui.screens.palette import Commands
+
+    return Commands
 
 
 class DiffuseApp(App[None]):
@@ -41,15 +55,22 @@ class DiffuseApp(App[None]):
         title: What the top line says on the left.
         retry: Seconds between attempts to attach.
         replace: Called when a node is to be started in the place of one that ended.
+        theme: Name of a theme; without it, the one used last.
+        state: Where the app remembers how it was left; None to remember nothing.
     """
 
-    CSS_PATH = "diffuse.tcss"
-    ENABLE_COMMAND_PALETTE = False
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["diffuse.tcss"]
+    ENABLE_COMMAND_PALETTE = True
+    COMMANDS = {_commands}  # noqa: RUF012 - Textual's type
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True),
         Binding("ctrl+c", "interrupt", "Quit", show=False, system=True),
         Binding("r", "retry", "Reconnect", show=False),
         Binding("s", "start_node", "Start a node", show=False),
+        Binding("ctrl+p", "command_palette", "Commands", show=False, priority=True),
+        Binding("colon", "command_palette", "Commands", show=False),
+        Binding("t", "next_theme", "Next theme", show=False),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
     ]
 
     def __init__(
@@ -61,8 +82,11 @@ class DiffuseApp(App[None]):
         title: str = "Diffuse",
         retry: Sequence[float] = RETRY_S,
         replace: Callable[[], None] = lambda: None,
+        theme: str | None = None,
+        state: Path | None = None,
     ) -> None:
-        super().__init__()
+        # Textual's own way of going without colour sends greys; this way none is sent at all.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._reach = attach
         self._main = MainScreen(title, model, open_chat=open_chat)
         self._retry = tuple(retry)
@@ -79,8 +103,16 @@ class DiffuseApp(App[None]):
         """Each gives a reason to ask before leaving (what would end with the app), or None."""
         self.title = title
         self.animation_level = "none"
-        self.register_theme(THEME)
-        self.theme = THEME.name
+        for known in THEMES:
+            self.register_theme(known)
+        self._remembered = Remembered(state)
+        wanted = theme or self._remembered.text("theme")
+        self.theme = wanted if wanted in NAMES else DARK.name
+        self.command_sources: list[Callable[[], Iterable[Command]]] = [
+            self._theme_commands,
+            self._main.commands,
+        ]
+        """What the command palette offers besides the keys that work."""
 
     def get_default_screen(self) -> MainScreen:
         """The main screen is the only one that stays."""
@@ -172,6 +204,24 @@ class DiffuseApp(App[None]):
     def on_chat_pane_stop(self) -> None:
         """Cancel it."""
         self._generations.stop()
+
+    # --- themes -----------------------------------------------------------------------------
+
+    def action_next_theme(self) -> None:
+        """Go round the themes."""
+        self.choose_theme(theme_after(self.theme))
+
+    def choose_theme(self, name: str) -> None:
+        """Show and remember a theme."""
+        self.theme = name
+        self._remembered.keep("theme", name)
+
+    def _theme_commands(self) -> Iterator[Command]:
+        from diffuse_tui.screens.palette import Command
+
+        for name in NAMES:
+            about = "shown now" if name == self.theme else "t: the next one"
+            yield Command(f"Theme: {name}", about, partial(self.choose_theme, name))
 
     # --- leaving ----------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class LiveScreen(Screen[Result]):
         yield Banner(self.facts, (self.CRUMB,))
         with Vertical(classes="live-body"):
             yield from self.compose_body()
-        yield Footer()
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         """Draw what is known already."""

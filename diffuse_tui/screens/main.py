@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.binding import Binding, BindingType
@@ -22,6 +23,8 @@ from diffuse_tui.widgets.prompt import Prompt
 from diffuse_tui.widgets.replica_table import ReplicaTable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from textual.app import ComposeResult
     from textual.events import Resize
     from textual.timer import Timer
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.view import ModelView, NetworkView
     from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
+    from diffuse_tui.screens.palette import Command
 
 Page = Literal["network", "chat", "machine"]
 _PAGES: dict[Page, str] = {"network": "#network", "chat": "#chat", "machine": "#host"}
@@ -220,13 +224,30 @@ class MainScreen(Screen[None]):
 
     def on_data_table_row_selected(self, message: ReplicaTable.RowSelected) -> None:
         """Tell all that is known of the node under the cursor."""
+        message.stop()
+        self.open_node(str(message.row_key.value))
+
+    def open_node(self, node_id: str) -> None:
+        """Tell all that is known of a node."""
         from diffuse_tui.screens.node import NodeScreen
 
-        message.stop()
         nodes = self._facts.view.nodes if self._facts.view else ()
         for node in nodes:
-            if node.node == message.row_key.value:
+            if node.node == node_id:
                 self.app.push_screen(NodeScreen(node))
+
+    def commands(self) -> Iterator[Command]:
+        """The models and nodes that can be gone to by name."""
+        from diffuse_tui.screens.palette import Command
+
+        if self._facts.view is None:
+            return
+        for model in self._facts.view.models:
+            pick = partial(self._picked, model.fingerprint)
+            yield Command(f"Model: {model.id}", f"{model.state} · {model.contract}", pick)
+        for node in self._facts.view.nodes:
+            look = partial(self.open_node, node.node)
+            yield Command(f"Node: {node.short}", node.role, look, listed=False)
 
     def _picked(self, fingerprint: str | None) -> None:
         if fingerprint is not None:

@@ -1,0 +1,54 @@
+"""What the app remembers of how it was left: a small file in the state directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "app.json"
+MAX_BYTES = 65536
+
+
+class Remembered:
+    """Values by name, written for nobody else's eyes. What cannot be read is forgotten.
+
+    Args:
+        directory: The state directory; None to remember nothing.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._file = None if directory is None else directory / FILE
+        self._values = self._read()
+
+    def text(self, name: str) -> str | None:
+        """The text kept under `name`; None when there is none, or none that is a text."""
+        value = self._values.get(name)
+        return value if isinstance(value, str) else None
+
+    def keep(self, name: str, value: str) -> None:
+        """Keep `value`, also for the next time where that is possible."""
+        self._values[name] = value
+        if self._file is None:
+            return
+        # A full or read-only disk must not take the app down for a colour.
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fresh = self._file.with_suffix(f".{os.getpid()}")
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - a mode from the start
+                json.dump(self._values, file)
+            fresh.replace(self._file)
+
+    def _read(self) -> dict[str, object]:
+        if self._file is None:
+            return {}
+        with suppress(OSError, ValueError, RecursionError):
+            with self._file.open("rb") as file:
+                values = json.loads(file.read(MAX_BYTES))
+            if isinstance(values, dict):
+                return values
+        return {}

@@ -1,0 +1,95 @@
+"""The command palette's commands: the keys of the screen it was opened over, and the app's own."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+from textual.command import DiscoveryHit, Hit, Provider
+
+from diffuse_core.domain.plain_text import clean_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from textual.app import App
+    from textual.binding import ActiveBinding
+    from textual.command import Hits
+    from textual.dom import DOMNode
+    from textual.screen import Screen
+
+_OURS = "diffuse_tui."
+
+
+class Command(NamedTuple):
+    """What can be chosen. `listed` ones are shown before anything is typed."""
+
+    title: str
+    about: str
+    run: Callable[[], Awaitable[object] | object]
+    listed: bool = True
+
+
+class Sourced(Protocol):
+    """An app that knows more commands than its bindings."""
+
+    command_sources: list[Callable[[], Iterable[Command]]]
+
+
+class Commands(Provider):
+    """Every action with its key, then what the app's sources add: models, nodes, themes."""
+
+    async def discover(self) -> Hits:
+        """All that is listed at once."""
+        for command in self._all():
+            if command.listed:
+                yield DiscoveryHit(
+                    command.title, command.run, text=command.title, help=command.about
+                )
+
+    async def search(self, query: str) -> Hits:
+        """What matches."""
+        matcher = self.matcher(query)
+        for command in self._all():
+            score = matcher.match(command.title)
+            if score > 0:
+                yield Hit(
+                    score,
+                    matcher.highlight(command.title),
+                    command.run,
+                    text=command.title,
+                    help=command.about,
+                )
+
+    def _all(self) -> Iterator[Command]:
+        yield from bound(self.app, self.screen)
+        for source in cast("Sourced", self.app).command_sources:
+            for command in source():
+                # Names come from the network: no escapes, and not without end.
+                yield command._replace(title=clean_line(command.title, 80))
+
+
+def bound(app: App[object], screen: Screen[object]) -> Iterator[Command]:
+    """What the keys of `screen` do now, one command for each action."""
+    keys: dict[tuple[DOMNode, str], list[str]] = {}
+    found: dict[tuple[DOMNode, str], ActiveBinding] = {}
+    for active in screen.active_bindings.values():
+        if _is_own(active) and active.enabled:
+            action = (active.node, active.binding.action)
+            found.setdefault(action, active)
+            keys.setdefault(action, []).append(app.get_key_display(active.binding))
+    for action, active in found.items():
+        run = partial(app.run_action, active.binding.action, active.node)
+        yield Command(active.binding.description, "  ".join(keys[action]), run)
+
+
+def _is_own(active: ActiveBinding) -> bool:
+    """Whether it is a command of this app, and none of those that move a cursor about."""
+    if not active.binding.description or "command_palette" in active.binding.action:
+        return False
+    return any(
+        active.binding.action == own.action
+        for kind in type(active.node).__mro__
+        if kind.__module__.startswith(_OURS)
+        for own in kind.__dict__.get("BINDINGS", ())
+    )
