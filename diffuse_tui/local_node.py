@@ -1,4 +1,4 @@
-"""The node on this machine: attached to when one runs, started as a child when none does."""
+"""The node on this machine: attached to when one runs, started when none does, or as a Host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError, Unreachable
+from diffuse_tui.detached import Detached
+from diffuse_tui.node_end import end_node
 from diffuse_tui.presenter.banner import NodeEnded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from diffuse_core.ports import Attachment
@@ -19,11 +22,17 @@ START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 8.0
 POLL_S = 0.05
 LOG = "node.log"
+HOST_LOG = "host.log"
+"""Of its own: why a host ended is still there when a node without a slice runs again."""
 LOG_TAIL = 400
 
 
 class LocalNode:
-    """Reaches the node of one state directory. A node that this started ends with it."""
+    """Reaches the node of one state directory.
+
+    A node without a slice that this started ends with it, whatever happens. A Host that this
+    started ends with `stop` at most: when `keep` says so, it goes on. Nothing else ends it.
+    """
 
     def __init__(
         self, state: Path, network: NetworkOptions, bootstrap: tuple[str, ...], *, may_start: bool
@@ -33,8 +42,41 @@ class LocalNode:
         self._bootstrap = bootstrap
         self._may_start = may_start
         self._child: asyncio.subprocess.Process | None = None
+        self._host: Detached | None = None
         self._other = False
         """Whether the node that was attached to last is none that this started."""
+        self._changing = asyncio.Lock()
+        self.keep = True
+
+    @property
+    def may_start(self) -> bool:
+        """Whether this starts nodes at all."""
+        return self._may_start
+
+    @property
+    def hosting(self) -> Detached | None:
+        """The Host that this started, while it runs."""
+        return self._host if self._host is not None and self._host.status is None else None
+
+    def other(self) -> int | None:
+        """The process id of the node that runs here, when this did not start it."""
+        from diffuse_core.settings import running_node
+
+        found = running_node(self._state)
+        if found is None or self.hosting is not None or self._child_runs():
+            return None
+        return found.pid
+
+    def place_arguments(self) -> list[str]:
+        """Options that name this node and its network to a command."""
+        arguments = ["--state-dir", str(self._state), *self._network.arguments()]
+        for address in self._bootstrap:
+            arguments += ["--bootstrap", address]
+        return arguments
+
+    def environment(self) -> dict[str, str]:
+        """The environment of commands on this network."""
+        return self._network.environment()
 
     async def attach(self) -> Attachment:
         """Attach as the owner, starting a node first when none runs.
@@ -47,63 +89,97 @@ class LocalNode:
             DiffuseError: there is none, or it does not start; the message tells why.
         """
         # Imported here, after the first paint: the screen must not wait for the network's modules.
-        from diffuse_core.settings import running_node
         from diffuse_core.wiring import attach
 
-        if running_node(self._state) is None and self._may_start:
-            if self._other:
-                raise NodeEnded("its node has ended; waiting for it · Esc, s: start one here")
-            await self._start()
-        attachment = await attach(self._state, self._network)
-        self._other = self._child is None or self._child.returncode is not None
-        return attachment
+        # Not while one node makes room for another.
+        async with self._changing:
+            mine = self.hosting is not None or self._child_runs()
+            if not self._runs() and self._may_start and self.hosting is None:
+                if self._other:
+                    raise NodeEnded("its node has ended; waiting for it · Esc, s: start one here")
+                await self._start()
+                mine = True
+            attachment = await attach(self._state, self._network)
+            self._other = not mine
+            return attachment
 
     def replace(self) -> None:
         """Start a node in the place of one that ended, with the next `attach`."""
         self._other = False
 
+    # --- starting ---------------------------------------------------------------------------
+
     async def _start(self) -> None:
-        from diffuse_core.settings import running_node
         from diffuse_core.wiring import own_command
 
-        if self._child is None or self._child.returncode is not None:
-            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            arguments = ["node", "--state-dir", str(self._state), *self._network.arguments()]
-            for address in self._bootstrap:
-                arguments += ["--bootstrap", address]
-            # It names other nodes and where they are: for nobody else's eyes.
-            self._log().touch(0o600)
-            self._log().chmod(0o600)
-            with self._log().open("wb") as log:
+        if not self._child_runs():
+            with self._new_log(LOG).open("wb") as log:
                 self._child = await asyncio.create_subprocess_exec(
-                    *own_command(*arguments, "--exit-with-parent"),
+                    *own_command("node", *self.place_arguments(), "--exit-with-parent"),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env=self._network.environment(),
+                    env=self.environment(),
                     start_new_session=True,
                 )
+        await self._listening(self._child_runs, LOG)
+
+    async def host(self, arguments: Sequence[str]) -> Detached:
+        """Start a Host in the place of the node that runs here, under the same identity.
+
+        `arguments` are those of `diffuse host` that say what to hold. It goes on whatever
+        happens to this process.
+
+        Raises:
+            DiffuseError: the node that runs does not make room, or the Host did not start, with
+                its last words. The next `attach` starts a node without a slice.
+        """
+        from diffuse_core.wiring import own_command
+
+        async with self._changing:
+            await self._stop_child()
+            if self._runs():
+                await self.end(None)
+            command = own_command("host", *arguments, *self.place_arguments())
+            self._host = host = Detached(command, self._new_log(HOST_LOG), self.environment())
+            self._other = False
+            await self._listening(lambda: host.status is None, HOST_LOG)
+            return host
+
+    async def _listening(self, runs: Callable[[], bool], log: str) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT_S):
-                while running_node(self._state) is None:
-                    if self._child.returncode is not None:
-                        raise DiffuseError(f"the node did not start: {self._last_words()}")
+                while not self._runs():
+                    if not runs():
+                        raise DiffuseError(f"the node did not start: {self._words(log)}")
                     await asyncio.sleep(POLL_S)
                 return
-        raise Unreachable(f"the node did not start in {START_TIMEOUT_S:.0f} s; see {self._log()}")
+        raise Unreachable(
+            f"the node is not there after {START_TIMEOUT_S:.0f} s; see {self._state / log}"
+        )
 
-    def _log(self) -> Path:
-        return self._state / LOG
+    # --- ending -----------------------------------------------------------------------------
 
-    def _last_words(self) -> str:
-        try:
-            words = self._log().read_text(errors="replace").strip()[-LOG_TAIL:]
-        except OSError:
-            words = ""
-        return words or f"it ended without a word; see {self._log()}"
+    async def end(self, patience: float | None) -> None:
+        """Ask the node that runs here to end, and wait: the next `attach` may start another.
+
+        Raises:
+            Unreachable, Refused: see `end_node`.
+        """
+        # Whoever ends it wants another in its place.
+        self._other = False
+        await end_node(self._state, self._network, patience)
 
     async def stop(self) -> None:
-        """End the node if this started it; by force when it does not listen."""
+        """End the nodes that this started, by force when they do not listen; but a kept Host."""
+        await self._stop_child()
+        if self._host is not None:
+            if self.keep:
+                self._host.let_go()
+            else:
+                await self._host.end(STOP_TIMEOUT_S)
+
+    async def _stop_child(self) -> None:
         child = self._child
         if child is None or child.returncode is not None:
             return
@@ -115,3 +191,34 @@ class LocalNode:
         except TimeoutError:
             child.kill()
             await child.wait()
+
+    # --- what runs --------------------------------------------------------------------------
+
+    def _child_runs(self) -> bool:
+        return self._child is not None and self._child.returncode is None
+
+    def _runs(self) -> bool:
+        from diffuse_core.settings import running_node
+
+        return running_node(self._state) is not None
+
+    def _new_log(self, name: str) -> Path:
+        """The log of what is started now."""
+        self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = self._state / name
+        # It names other nodes and where they are: for nobody else's eyes.
+        log.touch(0o600)
+        log.chmod(0o600)
+        return log
+
+    def host_words(self) -> str:
+        """What the Host that was started last said at its end."""
+        return self._words(HOST_LOG)
+
+    def _words(self, name: str) -> str:
+        log = self._state / name
+        try:
+            words = log.read_text(errors="replace").strip()[-LOG_TAIL:]
+        except OSError:
+            words = ""
+        return words or f"it ended without a word; see {log}"

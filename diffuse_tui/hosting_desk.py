@@ -1,0 +1,185 @@
+"""Hosting from the app: finds out what would fit, starts a Host, sees it through, ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from diffuse_core.errors import DiffuseError
+from diffuse_tui.path_completion import completions
+from diffuse_tui.presenter.fit import last_words, read_fit
+from diffuse_tui.presenter.hosting import (
+    Complete,
+    Completed,
+    End,
+    Keep,
+    Look,
+    PlanFor,
+    Planned,
+    Start,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from diffuse_tui.detached import Detached
+    from diffuse_tui.local_node import LocalNode
+    from diffuse_tui.presenter.hosting import Choice, News, Order
+
+PLAN_S = 120.0
+"""For a plan: the headers of a large model may have to be fetched first."""
+COMPLETE_S = 2.0
+MOST_OUTPUT = 2**20
+
+DEMO_REFUSAL = (
+    "this is a demo network of its own, which ends with the app: to host a model, quit and run "
+    "diffuse-tui without a command"
+)
+ATTACH_REFUSAL = (
+    "diffuse-tui attach never starts a node: to host from the app, run diffuse-tui without a "
+    "command"
+)
+
+
+class HostingDesk:
+    """Carries out what the Host screen asks for, on the node of this machine.
+
+    Args:
+        local: That node.
+        refusal: Why no host can be started or ended from here; empty when it can.
+    """
+
+    def __init__(self, local: LocalNode, refusal: str = "") -> None:
+        self._local = local
+        self._refusal = refusal
+        self._doing = ""
+        self._failure = ""
+        self._ending = False
+
+    @property
+    def status(self) -> Status:
+        """How hosting stands."""
+        return Status(
+            refusal=self._refusal,
+            doing=self._doing,
+            failure=self._failure,
+            mine=self._local.hosting is not None,
+            other=self._local.other(),
+            keep=self._local.keep,
+        )
+
+    async def do(self, order: Order, tell: Callable[[News], None]) -> None:
+        """Carry an order out, and tell what comes of it; raises nothing but a cancellation."""
+        match order:
+            case PlanFor(choice):
+                tell(await self._plan(choice))
+            case Complete(text):
+                tell(await _complete(text))
+            case Start(choice):
+                await self._start(choice, tell)
+            case End(patience):
+                await self._end(patience, tell)
+            case Keep(keep):
+                self._local.keep = keep
+                tell(self.status)
+            case Look():
+                tell(self.status)
+
+    # --- what would fit ---------------------------------------------------------------------
+
+    async def _plan(self, choice: Choice) -> Planned:
+        from diffuse_core.wiring import own_command
+
+        arguments = [*choice.plan_arguments(), "--json", *self._local.place_arguments()]
+        try:
+            code, out, err = await _run(own_command("plan", *arguments), self._local.environment())
+        except TimeoutError:
+            return Planned(choice, None, f"no plan after {PLAN_S:.0f} s; try again")
+        except OSError as error:
+            return Planned(choice, None, f"the plan cannot be made: {error}")
+        fit = read_fit(out) if code == 0 else None
+        if fit is None:
+            return Planned(choice, None, last_words(err.decode(errors="replace")))
+        return Planned(choice, fit)
+
+    # --- hosting ----------------------------------------------------------------------------
+
+    async def _start(self, choice: Choice, tell: Callable[[News], None]) -> None:
+        if self._refusal or self._doing or self._local.hosting is not None:
+            tell(self.status)
+            return
+        self._ending = False
+        with self._busy(f"starting a host of {choice.model}", tell):
+            try:
+                host = await self._local.host(choice.host_arguments())
+            except (DiffuseError, OSError) as error:
+                self._failure = last_words(str(error))
+                return
+        await self._see_through(host, tell)
+
+    async def _see_through(self, host: Detached, tell: Callable[[News], None]) -> None:
+        """Wait for the end of a Host; one that nobody asked for is told with its last words."""
+        code = await host.ended()
+        if not self._ending:
+            words = last_words(self._local.host_words())
+            how = f"signal {-code}" if code < 0 else f"status {code}"
+            self._failure = f"the host ended by itself ({how}): {words}"
+        tell(self.status)
+
+    async def _end(self, patience: float | None, tell: Callable[[News], None]) -> None:
+        if self._refusal:
+            tell(self.status)
+            return
+        self._ending = True
+        with self._busy("", tell):
+            try:
+                await self._local.end(patience)
+            except (DiffuseError, OSError) as error:
+                self._failure = str(error)
+                self._ending = False
+
+    @contextlib.contextmanager
+    def _busy(self, doing: str, tell: Callable[[News], None]) -> Iterator[None]:
+        """Tell what is under way, then what came of it."""
+        self._failure, self._doing = "", doing
+        tell(self.status)
+        try:
+            yield
+        finally:
+            self._doing = ""
+            tell(self.status)
+
+
+async def _complete(text: str) -> Completed:
+    paths: tuple[str, ...] = ()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(COMPLETE_S):
+            paths = await asyncio.to_thread(completions, text)
+    return Completed(text, paths)
+
+
+async def _run(command: list[str], environment: dict[str, str]) -> tuple[int, bytes, bytes]:
+    """Run a command to its end, within `PLAN_S` seconds; its status, stdout and stderr.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(PLAN_S):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return process.returncode or 0, out[:MOST_OUTPUT], err[-MOST_OUTPUT:]
