@@ -21,9 +21,9 @@ DARK = Theme(
     background="#12161f",
     surface="#171c27",
     panel="#1f2633",
-    boost="#262e3d",
     dark=True,
     variables={
+        "boost": "#262e3d",
         "dim": "#98a4b8",
         "label": "#9fabbf",
         "good-tint": "#1a2a2b",
@@ -51,9 +51,9 @@ LIGHT = Theme(
     background="#fbfbf9",
     surface="#f3f4f2",
     panel="#e9ecef",
-    boost="#dfe4e9",
     dark=False,
     variables={
+        "boost": "#dfe4e9",
         "dim": "#4f5969",
         "label": "#465061",
         "good-tint": "#e2f1e2",
@@ -76,14 +76,14 @@ CONTRAST = Theme(
     accent="#ffb3ff",
     success="#7dff7d",
     warning="#ffe14d",
-    error="#ffb0b0",
+    error="#ffb4b4",
     foreground="#ffffff",
     background="#000000",
     surface="#000000",
     panel="#141414",
-    boost="#1f1f1f",
     dark=True,
     variables={
+        "boost": "#1f1f1f",
         "dim": "#d8d8d8",
         "label": "#e4e4e4",
         "good-tint": "#00220a",
@@ -129,6 +129,8 @@ ANSI = Theme(
         "footer-key-foreground": "ansi_cyan",
         "footer-background": "ansi_default",
         "scrollbar-background": "ansi_default",
+        "ansi-background": "ansi_default",
+        "ansi-foreground": "ansi_default",
     },
 )
 
