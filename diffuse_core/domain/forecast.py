@@ -187,14 +187,14 @@ def more_hosts(
             shape,
             parts,
             max_layers=max_layers,
-            own=_other(joined),
+            own=to_come(joined),
             target_replicas=target_replicas,
         )
         parts.append(made.slice)
     return MoreHosts(covered, None, never=False, limit=limit)
 
 
-def _other(number: int) -> NodeId:
+def to_come(number: int) -> NodeId:
     """An id for a Host that is only thought of; they spread like real ones."""
     return NodeId(hashlib.sha256(b"a host to come" + number.to_bytes(4, "big")).digest())
 

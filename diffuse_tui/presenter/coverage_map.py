@@ -9,24 +9,19 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.slices import ranges_where
 from diffuse_tui.presenter.spans import Line, Span, merged
-from diffuse_tui.presenter.standing import holds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diffuse_core.domain.records import HoldState
     from diffuse_core.domain.slices import Slice
-    from diffuse_core.domain.view import ModelView, NodeView
+    from diffuse_core.domain.view import ModelView
+    from diffuse_tui.presenter.coverage_rows import MapRow, MapState
     from diffuse_tui.presenter.spans import Tone
 
 LABEL = 12
-"""Cells left of the layers: mark, short id, a space and the embedding's column."""
-
-Holders = tuple[tuple["Slice", "NodeView"], ...]
-"""Live hosts of the model with their slices, in slice order."""
+"""Cells left of the layers: mark, short id, the cursor's column and the embedding's."""
 
 _SLICE_WIDTH = 9
 _STATE_WIDTH = 9
@@ -34,61 +29,85 @@ _MIN_AREA = 8
 _CROWDED = 4
 """Cells that a boundary or a count needs on average to be read."""
 
-STATE_GLYPH: dict[HoldState, tuple[str, Tone]] = {
+STATE_GLYPH: dict[MapState, tuple[str, Tone]] = {
     "claiming": ("┄", "dim"),
     "loading": ("▒", "warning"),
     "ready": ("█", "good"),
     "leaving": ("▚", "dim"),
+    "suspect": ("?", "warning"),
 }
 GAP = "░"
+CURSOR = "▸"
+LAYER_CURSOR = "▼"
 
 
 class MapFrame(NamedTuple):
-    """The geometry of one drawing. `area` cells show `layers` layers."""
+    """The geometry of one drawing. `area` cells show `layers` layers.
+
+    `spans` is the half-open layer range that each cell stands for: one layer when there is room.
+    """
 
     model: ModelView
-    holders: Holders
+    rows: tuple[MapRow, ...]
     width: int
     area: int
     show_slice: bool
     show_state: bool
     cuts: frozenset[int]
+    spans: tuple[tuple[int, int], ...]
+    worst: tuple[int, ...]
+    """Holders of the layer with the fewest, in each cell."""
 
     @property
     def layers(self) -> int:
         """Layers of the model."""
         return self.model.layers
 
-    def span(self, cell: int) -> tuple[int, int]:
-        """The half-open layer range that `cell` stands for; one layer when there is room."""
-        start = cell * self.layers // self.area
-        if self.layers <= self.area:
-            return start, start + 1
-        return start, max(start + 1, (cell + 1) * self.layers // self.area)
-
     def cell(self, layer: int) -> int:
         """The first cell of `layer`; `area` for the end of the model."""
         return -(-layer * self.area // self.layers)
 
+    def layer_at(self, x: int) -> int | None:
+        """The layer that is drawn at cell `x` of a line; None beside the layers."""
+        at = x - LABEL
+        return self.spans[at][0] if 0 <= at < self.area else None
 
-def map_frame(model: ModelView, nodes: Sequence[NodeView], width: int) -> MapFrame:
+    def place(self, layer: int) -> int:
+        """The cell of a line in which `layer` is drawn."""
+        at = min(layer * self.area // self.layers, self.area - 1)
+        while at + 1 < self.area and self.spans[at][1] <= layer:
+            at += 1
+        return LABEL + at
+
+
+def map_frame(model: ModelView, rows: Sequence[MapRow], width: int) -> MapFrame:
     """Lay the map out for `width` cells; columns on the right go first when it is narrow."""
-    held = [(node.slice, node) for node in nodes if node.slice and holds(node, model)]
-    holders = tuple(sorted(held, key=lambda pair: (pair[0], pair[1].node)))
     room = width - LABEL - 1
     show_slice = room - _SLICE_WIDTH >= 24
     show_state = show_slice and room - _SLICE_WIDTH - _STATE_WIDTH >= 30
     area = room - (_SLICE_WIDTH if show_slice else 0) - (_STATE_WIDTH if show_state else 0)
     area = max(_MIN_AREA, area)
-    return MapFrame(
-        model, holders, width, area, show_slice, show_state, _cuts(model, holders, area)
-    )
+    spans = tuple(_span(cell, area, model.layers) for cell in range(area))
+    worst = tuple(min(model.replicas[start:end], default=0) for start, end in spans)
+    cuts = _cuts(model, rows, area)
+    return MapFrame(model, tuple(rows), width, area, show_slice, show_state, cuts, spans, worst)
 
 
-def _cuts(model: ModelView, holders: Holders, area: int) -> frozenset[int]:
+def _span(cell: int, area: int, layers: int) -> tuple[int, int]:
+    start = cell * layers // area
+    if layers <= area:
+        return start, start + 1
+    return start, max(start + 1, (cell + 1) * layers // area)
+
+
+def _cuts(model: ModelView, rows: Sequence[MapRow], area: int) -> frozenset[int]:
     cuts = {0, model.layers}
-    for part, _ in holders:
-        cuts |= {part.start, min(part.end, model.layers)}
+    for row in rows:
+        cuts |= {row.part.start, min(row.part.end, model.layers)}
+    if not rows:
+        # Without rows it is the counts that change somewhere.
+        counts = model.replicas
+        cuts |= {at for at in range(1, len(counts)) if counts[at] != counts[at - 1]}
     if len(cuts) * _CROWDED > area:
         # Boundaries everywhere tell nothing: regular steps do.
         step = max(1, model.layers // max(1, area // (2 * _CROWDED)))
@@ -105,8 +124,11 @@ def legend(width: int) -> str:
     return shapes if len(shapes) <= width else shapes.replace("  ", " ")
 
 
-def ruler(frame: MapFrame) -> Line:
-    """The layer indices where slices begin and end, left-aligned at their cells."""
+def ruler(frame: MapFrame, cursor: int | None = None) -> Line:
+    """The layer indices where slices begin and end, left-aligned at their cells.
+
+    Over the layer `cursor` stands its mark instead.
+    """
     marks = [" "] * (frame.area + 4)
     free = 0
     for layer in sorted(frame.cuts):
@@ -119,37 +141,54 @@ def ruler(frame: MapFrame) -> Line:
             for offset, digit in enumerate(text):
                 marks[at + offset] = digit
             free = at + len(text) + 1
-    return (Span(" layers".ljust(LABEL), "label"), Span("".join(marks), "label"))
+    head = Span(" layers".ljust(LABEL), "label")
+    if cursor is None:
+        return (head, Span("".join(marks), "label"))
+    at = frame.place(cursor) - LABEL
+    return (
+        head,
+        Span("".join(marks[:at]), "label"),
+        Span(LAYER_CURSOR, "mine"),
+        Span("".join(marks[at + 1 :]), "label"),
+    )
 
 
-def holder_line(frame: MapFrame, index: int) -> Line:
-    """The row of holder `index`."""
-    part, node = frame.holders[index]
-    glyph, tone = STATE_GLYPH[node.state or "claiming"]
-    if node.liveness == "suspect":
-        glyph, tone = "?", "warning"
-    elif node.me and tone == "good":
+def holder_line(frame: MapFrame, index: int, *, cursor: bool = False) -> Line:
+    """The row of holder `index`, or of so many equal ones; marked where the cursor is."""
+    row = frame.rows[index]
+    glyph, tone = STATE_GLYPH[row.state]
+    if row.me and tone == "good":
         tone = "mine"
-    mark = "?" if node.liveness == "suspect" else "*" if node.me else " "
-    cells = [
-        Span(mark, "mine" if node.me else tone),
-        Span(clean_line(node.short, 8).ljust(8), "mine" if node.me else "plain"),
-        Span("  "),
-        Span("E" if part.start == 0 else " ", tone),
+    mark = "?" if row.state == "suspect" else "*" if row.me else "·" if row.inner else " "
+    word = row.state if frame.show_state else ""
+    named: Tone = "mine" if row.me or cursor else "plain"
+    head = [
+        Span(mark, "mine" if row.me else tone),
+        Span(row.name.ljust(9), named),
+        Span(CURSOR if cursor else " ", "mine"),
     ]
+    return merged([*head, *_cells(frame, row.part, glyph, tone), Span(word, tone)])
+
+
+def slice_line(frame: MapFrame, name: str, part: Slice, glyph: str, tone: Tone) -> Line:
+    """A row for a slice that is only thought of."""
+    head = Span(f" {name[: LABEL - 2]}".ljust(LABEL - 1))
+    return merged([head, *_cells(frame, part, glyph, tone)])
+
+
+def _cells(frame: MapFrame, part: Slice, glyph: str, tone: Tone) -> list[Span]:
+    """The embedding's mark, the layers, the head's mark and the slice."""
+    cells = [Span("E" if part.start == 0 else " ", tone)]
     cells += [_holder_cell(frame, cell, part, glyph, tone) for cell in range(frame.area)]
     cells.append(Span("H" if part.end >= frame.layers else " ", tone))
     if frame.show_slice:
-        cells.append(Span(f" {part}".ljust(_SLICE_WIDTH), "plain"))
-    if frame.show_state:
-        word = "suspect" if node.liveness == "suspect" else node.state or ""
-        cells.append(Span(word.ljust(_STATE_WIDTH), tone))
-    return merged(cells)
+        cells.append(Span(f" {part}".ljust(_SLICE_WIDTH)))
+    return cells
 
 
 def _holder_cell(frame: MapFrame, cell: int, part: Slice, glyph: str, tone: Tone) -> Span:
-    first, end = frame.span(cell)
-    gap = any(count == 0 for count in frame.model.replicas[first:end])
+    first, end = frame.spans[cell]
+    gap = frame.worst[cell] == 0
     whole = part.start <= first and end <= part.end
     if whole or (not gap and part.start < end and first < part.end):
         return Span(glyph, tone)
@@ -159,17 +198,15 @@ def _holder_cell(frame: MapFrame, cell: int, part: Slice, glyph: str, tone: Tone
     return Span("┊" if starts and first else " ", "dim")
 
 
-def counts_line(frame: MapFrame) -> Line:
+def counts_line(frame: MapFrame, label: str = "holders") -> Line:
     """Replicas under each layer: runs of equal count, `├── 2 ──┤`, gaps as `!! gap !!`."""
-    worst = [
-        min(frame.model.replicas[slice(*frame.span(c))], default=0) for c in range(frame.area)
-    ]
-    cells = [Span(" holders".ljust(LABEL), "label")]
-    runs = [list(run) for _, run in groupby(worst)]
+    cells = [Span(f" {label}".ljust(LABEL), "label")]
+    runs = [list(run) for _, run in groupby(frame.worst)]
     target = frame.model.target_replicas
     if len(runs) * _CROWDED > frame.area:
         # Too many to read: join what is equally good, and tell from how many to how many.
-        runs = [list(run) for _, run in groupby(worst, lambda count: (count > 0, count >= target))]
+        same = groupby(frame.worst, lambda count: (count > 0, count >= target))
+        runs = [list(run) for _, run in same]
     cells += [_run(min(run), max(run), len(run), target) for run in runs]
     return merged(cells)
 

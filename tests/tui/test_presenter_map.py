@@ -15,15 +15,24 @@ from diffuse_tui.presenter.coverage_map import (
     map_frame,
     ruler,
 )
+from diffuse_tui.presenter.coverage_rows import holder_rows
 from diffuse_tui.presenter.spans import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diffuse_core.domain.view import NodeView
+    from diffuse_tui.presenter.coverage_map import MapFrame
+
+
+def laid_out(nodes: Sequence[NodeView], layers: int, width: int) -> MapFrame:
+    shown = model(nodes, layers)
+    return map_frame(shown, holder_rows(shown, nodes), width)
 
 
 def drawn(*nodes: NodeView, width: int = 72, layers: int = 30) -> list[str]:
-    frame = map_frame(model(nodes, layers), nodes, width)
-    rows = [plain(holder_line(frame, i)) for i in range(len(frame.holders))]
+    frame = laid_out(nodes, layers, width)
+    rows = [plain(holder_line(frame, i)) for i in range(len(frame.rows))]
     below = [plain(counts_line(frame)), *(plain(line) for line in gap_lines(frame))]
     return [plain(ruler(frame)), *rows, *below]
 
@@ -62,13 +71,13 @@ def test_states_differ_in_shape() -> None:
     nodes.append(node(6, (0, 30), liveness="dead"))
     lines = drawn(*nodes)
     shapes = [line[LABEL] for line in lines[1:6]]
-    assert shapes == ["█", "▒", "┄", "▚", "?"]
+    assert shapes == ["█", "?", "▒", "┄", "▚"]
     assert [line.split()[-1] for line in lines[1:6]] == [
         "ready",
+        "suspect",
         "loading",
         "claiming",
         "leaving",
-        "suspect",
     ]
     assert not any("00000006" in line for line in lines)
 
@@ -78,14 +87,14 @@ def test_states_differ_in_shape() -> None:
 def test_every_line_fits_every_width(width: int, layers: int) -> None:
     end = max(1, layers // 3)
     nodes = (node(1, (0, end)), node(2, (layers - 1, layers)))
-    frame = map_frame(model(nodes, layers), nodes, width)
+    frame = laid_out(nodes, layers, width)
     lines = [ruler(frame), counts_line(frame), *(holder_line(frame, i) for i in range(2))]
     assert {len(plain(line)) <= max(width, LABEL + 9) + 4 for line in lines} == {True}
 
 
 def test_more_layers_than_cells_shows_the_worst_of_each_cell() -> None:
     nodes = (node(1, (0, 60)), node(2, (61, 126)))
-    frame = map_frame(model(nodes, 126), nodes, 52)
+    frame = laid_out(nodes, 126, 52)
     assert frame.area < 126
     assert "!" in plain(counts_line(frame))
     assert GAP in plain(holder_line(frame, 0))
@@ -93,7 +102,7 @@ def test_more_layers_than_cells_shows_the_worst_of_each_cell() -> None:
 
 def test_crowded_counts_are_joined_and_boundaries_become_steps() -> None:
     nodes = tuple(node(n, (n, n + 20)) for n in range(40))
-    frame = map_frame(model(nodes, 60), nodes, 60)
+    frame = laid_out(nodes, 60, 60)
     text = plain(counts_line(frame))
     assert "2..20" in text
     assert len(plain(ruler(frame)).split()) < 12
