@@ -61,6 +61,8 @@ class MainScreen(Screen[None]):
         Binding("e", "page('machine')", "Machine and events", show=False),
         Binding("f5", "pick_model", "Model", key_display="F5"),
         Binding("m", "pick_model", "Model", show=False),
+        Binding("f7", "host", "Host", key_display="F7"),
+        Binding("h", "host", "Host a model on this machine", show=False),
         Binding("y", "copy_answer", "Copy the answer", show=False),
         Binding("escape", "escape", "Stop / leave", show=False),
         Binding("question_mark", "help", "Help", show=False),
@@ -204,6 +206,12 @@ class MainScreen(Screen[None]):
         self.query_one(ChatPane).copy_answer()
 
     # --- other screens ----------------------------------------------------------------------
+
+    def action_host(self) -> None:
+        """Host a model here, or see how far that is."""
+        from diffuse_tui.screens.host import HostScreen
+
+        self.app.push_screen(HostScreen(self._facts))
 
     def action_help(self) -> None:
         """List the keys, those of the page first."""
