@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 from diffuse_tui.generations import CLOSE_S, Generations
+from diffuse_tui.host_errands import HostErrands
 from diffuse_tui.leaving import Signals
 from diffuse_tui.presenter.banner import Link, NodeEnded
 from diffuse_tui.remembered import Remembered
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.view import FeedUpdate
     from diffuse_core.ports import Attachment
+    from diffuse_tui.presenter.hosting import Desk
+    from diffuse_tui.screens.host import HostScreen
     from diffuse_tui.screens.palette import Command
     from diffuse_tui.widgets.chat_pane import ChatPane
 
@@ -56,10 +59,11 @@ class DiffuseApp(App[None]):
         retry: Seconds between attempts to attach.
         replace: Called when a node is to be started in the place of one that ended.
         theme: Name of a theme; without it, the one used last.
+        desk: Starts and ends hosts on this machine; without one the app cannot host.
         state: Where the app remembers how it was left; None to remember nothing.
     """
 
-    CSS_PATH: ClassVar[list[str | PurePath]] = ["diffuse.tcss"]
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["diffuse.tcss", "host.tcss"]
     ENABLE_COMMAND_PALETTE = True
     COMMANDS = {_commands}  # noqa: RUF012 - Textual's type
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -83,6 +87,7 @@ class DiffuseApp(App[None]):
         retry: Sequence[float] = RETRY_S,
         replace: Callable[[], None] = lambda: None,
         theme: str | None = None,
+        desk: Desk | None = None,
         state: Path | None = None,
     ) -> None:
         # Textual's own way of going without colour sends greys; this way none is sent at all.
@@ -96,6 +101,7 @@ class DiffuseApp(App[None]):
         self._attachment: Attachment | None = None
         self._signals = Signals(self._leave, self._restore_terminal)
         self._generations = Generations(self, lambda: self._attachment)
+        self._hosting = HostErrands(self, desk)
         self._asked = ""
         self.leaving_questions: list[Callable[[], str | None]] = [
             lambda: "an answer is being written" if self._generations.busy else None
@@ -150,7 +156,8 @@ class DiffuseApp(App[None]):
             attempt = 1 if fed else attempt + 1
             wait = self._retry[min(attempt, len(self._retry)) - 1]
             advice = reason if self._ended else f"{reason} · retrying in {wait:g} s (r: now)"
-            self._tell(Link("disconnected", advice))
+            doing = self._hosting.doing
+            self._tell(Link("connecting", doing) if doing else Link("disconnected", advice))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._retry_now.wait()
@@ -204,6 +211,12 @@ class DiffuseApp(App[None]):
     def on_chat_pane_stop(self) -> None:
         """Cancel it."""
         self._generations.stop()
+
+    # --- hosting ----------------------------------------------------------------------------
+
+    def on_host_screen_asked(self, message: HostScreen.Asked) -> None:
+        """Plan, start, drain, stop."""
+        self._hosting.run(message.order)
 
     # --- themes -----------------------------------------------------------------------------
 
