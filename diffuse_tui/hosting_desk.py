@@ -48,12 +48,14 @@ class HostingDesk:
 
     Args:
         local: That node.
-        refusal: Why no host can be started or ended from here; empty when it can.
+        refusal: Why no host can be started from here; empty when it can.
+        ends: Whether the node that runs may be ended from here.
     """
 
-    def __init__(self, local: LocalNode, refusal: str = "") -> None:
+    def __init__(self, local: LocalNode, refusal: str = "", *, ends: bool = True) -> None:
         self._local = local
         self._refusal = refusal
+        self._ends = ends
         self._doing = ""
         self._failure = ""
         self._ending = False
@@ -68,6 +70,7 @@ class HostingDesk:
             mine=self._local.hosting is not None,
             other=self._local.other(),
             keep=self._local.keep,
+            ends=self._ends,
         )
 
     async def do(self, order: Order, tell: Callable[[News], None]) -> None:
@@ -129,7 +132,7 @@ class HostingDesk:
         tell(self.status)
 
     async def _end(self, patience: float | None, tell: Callable[[News], None]) -> None:
-        if self._refusal:
+        if not self._ends:
             tell(self.status)
             return
         self._ending = True

@@ -63,7 +63,7 @@ class Complete(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Host this. `patience`: seconds for Sessions of a node that has to make room for it."""
+    """Host this, in the place of a node without a slice."""
 
     choice: Choice
 
@@ -86,9 +86,10 @@ Order = Look | PlanFor | Complete | Start | End | Keep
 class Status(NamedTuple):
     """How hosting stands with the app.
 
-    `refusal` says why no host can be started or ended from here, `doing` what is under way,
-    `failure` why the last attempt failed, or why a host ended by itself. `mine` tells whether
-    the app started the host that runs, `other` names the process of a node that it did not start.
+    `refusal` says why no host can be started from here, `doing` what is under way, `failure` why
+    the last attempt failed, or why a host ended by itself. `mine` tells whether the app started
+    the host that runs, `other` is the process id of a node that it did not start, `ends` tells
+    whether the node may be ended from here. `keep`: the host goes on when the app is left.
     """
 
     refusal: str = ""
@@ -97,6 +98,7 @@ class Status(NamedTuple):
     mine: bool = False
     other: int | None = None
     keep: bool = True
+    ends: bool = True
 
 
 class Planned(NamedTuple):

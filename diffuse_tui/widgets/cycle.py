@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Cycle(Widget, can_focus=True):
-    """A label, and the value between angle marks. Space, Enter, arrows or a click change it.
+    """A label, and the value between marks. Space, Enter, arrows or a click change it.
 
     Args:
         label: What is set.
@@ -60,7 +60,7 @@ class Cycle(Widget, can_focus=True):
 
     def render(self) -> Content:
         """One line."""
-        return Content.assemble((self._label, "$label"), f" ‹{self.value}›")
+        return Content.assemble((self._label, "$label"), f" ◂{self.value}▸")
 
     def action_turn(self, by: int) -> None:
         """Take the next value, or the one before."""

@@ -1,0 +1,77 @@
+"""Runs what the Host screen asks for as the app's own workers, and brings the news back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diffuse_core.domain.plain_text import clean_line
+from diffuse_tui.presenter.hosting import Complete, Keep, PlanFor, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from textual.app import App
+
+    from diffuse_tui.presenter.hosting import Desk, News, Order
+
+LEAVING = (
+    "A host that was started here runs. It can go on without the app, which attaches to it when "
+    "it is started again; `diffuse stop` ends it, too."
+)
+_NO_DESK = Status(refusal="this app was started without a way to host")
+
+
+class HostErrands:
+    """Between the app's screens and the desk.
+
+    Args:
+        app: Owns the work: it ends with it.
+        desk: Does it; without one everything is refused.
+    """
+
+    def __init__(self, app: App[Any], desk: Desk | None) -> None:
+        self._app = app
+        self._desk = desk
+
+    @property
+    def doing(self) -> str:
+        """What is under way that the node goes and comes for; empty most of the time."""
+        return self._desk.status.doing if self._desk is not None else ""
+
+    def run(self, order: Order) -> None:
+        """Carry an order out; of plans, and of completions, only the newest matters."""
+        if self._desk is None:
+            self._tell(_NO_DESK)
+            return
+        newest = isinstance(order, PlanFor | Complete)
+        group = f"hosting {type(order).__name__}"
+        self._app.run_worker(self._desk.do(order, self._tell), group=group, exclusive=newest)
+
+    def _tell(self, news: News) -> None:
+        from diffuse_tui.screens.host import HostNews, HostScreen
+
+        screens = [s for s in self._app.screen_stack if isinstance(s, HostScreen)]
+        for screen in screens:
+            screen.post_message(HostNews(news))
+        if not screens and isinstance(news, Status) and news.failure:
+            self._app.notify(clean_line(news.failure), severity="error", markup=False)
+
+    # --- leaving ----------------------------------------------------------------------------
+
+    def leaving(self) -> Coroutine[Any, Any, bool] | None:
+        """What is asked before the app is left: nothing unless it started a host that runs."""
+        if self._desk is None or not self._desk.status.mine:
+            return None
+        return self._ask(self._desk)
+
+    async def _ask(self, desk: Desk) -> bool:
+        """Whether to leave; the answer also settles what becomes of the host."""
+        from diffuse_tui.screens.question import Answer, Question
+
+        keep, stop = Answer("k", "keep hosting"), Answer("s", "stop the host, then quit")
+        answers = (keep, stop) if desk.status.keep else (stop, keep)
+        question = Question("Keep hosting after quitting?", LEAVING, answers)
+        key = await self._app.push_screen_wait(question)
+        if key is not None:
+            await desk.do(Keep(keep=key == keep.key), self._tell)
+        return key is not None

@@ -1,0 +1,354 @@
+"""Hosting from the app: choose a model, see what would fit and why, start; watch, drain, stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Button, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from diffuse_core.domain.plain_text import clean_line
+from diffuse_tui.presenter.fit import failure_lines, fit_lines
+from diffuse_tui.presenter.host_progress import Pace, host_lines, step_of
+from diffuse_tui.presenter.host_questions import (
+    DRAIN_S,
+    Idea,
+    draining,
+    idea_line,
+    ideas,
+    is_path,
+    replacing,
+    stopping,
+)
+from diffuse_tui.presenter.hosting import (
+    DEVICES,
+    DTYPES,
+    Choice,
+    Complete,
+    Completed,
+    End,
+    Keep,
+    Look,
+    PlanFor,
+    Planned,
+    Start,
+    Status,
+    hosts,
+    leaves,
+)
+from diffuse_tui.presenter.spans import Line, Span
+from diffuse_tui.screens.live import LiveScreen
+from diffuse_tui.screens.question import Answer, Question
+from diffuse_tui.widgets.cycle import Cycle
+from diffuse_tui.widgets.model_input import ModelInput
+from diffuse_tui.widgets.paint import content
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+    from diffuse_tui.presenter.facts import Facts
+    from diffuse_tui.presenter.hosting import News, Order
+
+_HINT = (
+    "Type a model or take one from the list: a name on the network or on the hub (ORG/NAME), a "
+    "file or directory (Tab completes), demo, or auto. Enter shows what would fit here, and why."
+)
+_GOES_ON, _ENDS = "goes on", "ends"
+
+
+class HostNews(Message, bubble=False):
+    """The desk tells something."""
+
+    def __init__(self, news: News) -> None:
+        super().__init__()
+        self.news = news
+
+
+class HostScreen(LiveScreen[None]):
+    """A form while nothing is hosted, and how far the host is while something is."""
+
+    CRUMB = "Host"
+    AUTO_FOCUS = "ModelInput"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "start", "Start hosting"),
+        Binding("d", "drain", "Drain"),
+        Binding("x", "stop", "Stop"),
+        Binding("slash", "edit", "Choose another model", show=False),
+        Binding("j", "scroll('down')", "Scroll down", show=False),
+        Binding("k", "scroll('up')", "Scroll up", show=False),
+        Binding("ctrl+d", "scroll('page_down')", "Page down", show=False),
+        Binding("ctrl+u", "scroll('page_up')", "Page up", show=False),
+        Binding("g", "scroll('home')", "To the top", show=False),
+        Binding("G", "scroll('end')", "To the end", show=False),
+    ]
+
+    class Asked(Message):
+        """Something is to be done: the app hands it to the desk."""
+
+        def __init__(self, order: Order) -> None:
+            super().__init__()
+            self.order = order
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._status = Status()
+        self._planned: Planned | None = None
+        self._planning: Choice | None = None
+        self._paths: tuple[str, ...] = ()
+        self._ideas: tuple[Idea, ...] = ()
+        self._pace = Pace()
+        self._hosting: bool | None = None
+
+    def compose_body(self) -> ComposeResult:
+        """The form, then what is told."""
+        with Vertical(id="host-form"):
+            with Horizontal(classes="host-row"):
+                yield Static("model", classes="host-label")
+                yield ModelInput(id="host-model")
+            with Horizontal(classes="host-row"):
+                yield Static("memory", classes="host-label")
+                yield Input(placeholder="auto", max_length=12, compact=True, id="host-memory")
+                yield Cycle("dtype", DTYPES, id="host-dtype")
+                yield Cycle("device", DEVICES, id="host-device")
+            with Horizontal(classes="host-row"):
+                yield Static("layers", classes="host-label")
+                yield _number("host-layers")
+                yield Static("threads", classes="host-label")
+                yield _number("host-threads")
+                yield Button("Start hosting", compact=True, id="host-start")
+            yield OptionList(id="host-ideas", markup=False, compact=True)
+        yield Cycle("after quitting the host", (_GOES_ON, _ENDS), id="host-keep")
+        with VerticalScroll(id="host-text"):
+            yield Static(id="host-lines")
+
+    def on_mount(self) -> None:
+        """Ask how hosting stands."""
+        self.post_message(self.Asked(Look()))
+
+    # --- what is told -----------------------------------------------------------------------
+
+    def show_facts(self, facts: Facts) -> None:
+        """Form or progress, as the node's telemetry says."""
+        attached = facts.link.state in ("attached", "stalled")
+        hosting = attached and hosts(facts.telemetry)
+        if hosting and facts.telemetry is not None and facts.view is not None:
+            step = step_of(facts.telemetry)
+            self._pace = self._pace.then(facts.view.taken_at, step.phase, step.done)
+        if hosting != self._hosting:
+            self._hosting = hosting
+            self.set_class(hosting, "-hosting")
+            self.refresh_bindings()
+            self._settle_focus()
+        if not hosting:
+            self._suggest()
+        self._draw()
+
+    def on_host_news(self, message: HostNews) -> None:
+        """The desk answers."""
+        match message.news:
+            case Status() as status:
+                self._status = status
+                self.query_one("#host-keep", Cycle).value = _GOES_ON if status.keep else _ENDS
+                self.refresh_bindings()
+            case Planned(choice) as planned if choice == self._planning:
+                self._planned, self._planning = planned, None
+                at_text = self.focused is self.query_one("#host-text")
+                if planned.fit is not None and at_text and self._may("start"):
+                    self.set_focus(self.query_one("#host-start"))
+            case Completed(text, paths) if text == self._typed():
+                self._paths = paths
+                self.query_one(ModelInput).paths = paths
+                self._suggest()
+            case _:
+                return
+        self._draw()
+
+    def _draw(self) -> None:
+        lines = list(self._lines(max(20, self.query_one("#host-text").size.width - 2)))
+        self.query_one("#host-lines", Static).update(content(lines))
+
+    def _lines(self, width: int) -> tuple[Line, ...]:
+        status = self._status
+        lines: list[Line] = []
+        if status.doing:
+            lines.append((Span(f" ◌ {clean_line(status.doing, 120)} …", "accent"),))
+        if status.failure:
+            lines += failure_lines(status.failure, width)
+        if self._hosting:
+            return (*lines, *host_lines(self.facts.telemetry, status, self._pace, width))
+        if status.refusal:
+            return (*lines, (Span(f" {status.refusal}", "warning"),))
+        if self._planning is not None:
+            name = clean_line(self._planning.model, 80)
+            return (*lines, (Span(f" ◌ finding out what of {name} would fit here …", "accent"),))
+        if self._planned is None:
+            return (*lines, (Span(f" {_HINT}", "dim"),))
+        if self._planned.fit is None:
+            return (*lines, *failure_lines(self._planned.failure, width))
+        return (*lines, *fit_lines(self._planned.fit, width))
+
+    def _settle_focus(self) -> None:
+        focused = self.focused
+        if self._hosting and (focused is None or focused.id != "host-keep"):
+            self.set_focus(self.query_one("#host-text"))
+
+    def on_resize(self) -> None:
+        """Text is wrapped to the width."""
+        if self._hosting is not None:
+            self.call_after_refresh(self._draw)
+
+    # --- the form ---------------------------------------------------------------------------
+
+    def _typed(self) -> str:
+        return self.query_one(ModelInput).value
+
+    def _choice(self) -> Choice:
+        return Choice(
+            model=self._typed().strip(),
+            memory=self.query_one("#host-memory", Input).value.strip(),
+            dtype=self.query_one("#host-dtype", Cycle).value,
+            device=self.query_one("#host-device", Cycle).value,
+            max_layers=self.query_one("#host-layers", Input).value.strip(),
+            threads=self.query_one("#host-threads", Input).value.strip(),
+        )
+
+    def _suggest(self) -> None:
+        found = ideas(self.facts.view, self._paths, self._typed())
+        if found == self._ideas:
+            return
+        self._ideas = found
+        listed = self.query_one(OptionList)
+        at = listed.highlighted
+        listed.clear_options()
+        listed.add_options([Option(content([idea_line(idea)])) for idea in found])
+        if at is not None and found:
+            listed.highlighted = min(at, len(found) - 1)
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        """Propose what the text may become."""
+        if message.input.id == "host-model":
+            text = message.value
+            self._paths = ()
+            if is_path(text):
+                self.post_message(self.Asked(Complete(text)))
+            self._suggest()
+
+    def on_input_submitted(self, message: Input.Submitted) -> None:
+        """Enter in any field: what would fit."""
+        message.stop()
+        self._plan()
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        """Take a proposal; a directory is looked into."""
+        message.stop()
+        value = self._ideas[message.option_index].value
+        field = self.query_one(ModelInput)
+        field.value = value
+        field.cursor_position = len(value)
+        if value.endswith("/"):
+            self.set_focus(field)
+        else:
+            self._plan()
+
+    def on_cycle_changed(self, message: Cycle.Changed) -> None:
+        """Another setting makes another plan; what comes after quitting is the desk's."""
+        message.stop()
+        if message.cycle.id == "host-keep":
+            self.post_message(self.Asked(Keep(message.cycle.value == _GOES_ON)))
+        elif self._planned is not None or self._planning is not None:
+            self._plan(focus=False)
+
+    def _plan(self, *, focus: bool = True) -> None:
+        choice = self._choice()
+        if not choice.model or self._status.refusal:
+            return
+        self._planned, self._planning = None, choice
+        self.post_message(self.Asked(PlanFor(choice)))
+        if focus:
+            self.set_focus(self.query_one("#host-text"))
+        self._draw()
+
+    def on_button_pressed(self) -> None:
+        """The only button starts."""
+        self.action_start()
+
+    # --- actions ----------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Show only the keys that do something now."""
+        if action in ("start", "drain", "stop"):
+            return self._may(action)
+        return super().check_action(action, parameters)
+
+    def _may(self, action: str) -> bool:
+        if action == "start":
+            return not (self._hosting or self._status.refusal or self._status.doing)
+        if action == "drain" and leaves(self.facts.telemetry):
+            return False
+        return bool(self._hosting) and self._status.ends
+
+    def action_back(self) -> None:
+        """Out of a field first, then out of the screen."""
+        if isinstance(self.focused, Input):
+            self.set_focus(self.query_one("#host-text"))
+        else:
+            super().action_back()
+
+    def action_edit(self) -> None:
+        """To the model again."""
+        if not self._hosting:
+            self.set_focus(self.query_one(ModelInput))
+
+    def action_scroll(self, way: str) -> None:
+        """Move through a long text."""
+        getattr(self.query_one("#host-text"), f"scroll_{way}")(animate=False)
+
+    def action_start(self) -> None:
+        """Host what is chosen; where a node of somebody else makes room, ask first."""
+        choice = self._choice()
+        if not self._may("start"):
+            return
+        if not choice.model:
+            self.notify("Choose a model first.", markup=False)
+            self.set_focus(self.query_one(ModelInput))
+            return
+        if self._status.other is None:
+            self._begin(choice)
+            return
+        question = Question(
+            "End the node that runs here?",
+            replacing(self._status),
+            (Answer("y", "end it, and host in its place"),),
+        )
+        self.app.push_screen(question, lambda key: self._begin(choice) if key else None)
+
+    def _begin(self, choice: Choice) -> None:
+        self.post_message(self.Asked(Start(choice)))
+
+    def action_drain(self) -> None:
+        """Let Sessions finish, take no new ones, then end."""
+        if self.facts.telemetry is not None and self._may("drain"):
+            self._ask_end("drain", draining(self.facts.telemetry), "d", DRAIN_S)
+
+    def action_stop(self) -> None:
+        """End soon; at once where it is leaving already."""
+        telemetry = self.facts.telemetry
+        if telemetry is not None and self._may("stop"):
+            patience = 0.0 if leaves(telemetry) else None
+            self._ask_end("stop", stopping(telemetry), "x", patience)
+
+    def _ask_end(self, word: str, text: str, key: str, patience: float | None) -> None:
+        question = Question(f"{word.capitalize()} hosting?", text, (Answer(key, f"{word} it"),))
+
+        def answered(given: str | None) -> None:
+            if given is not None:
+                self.post_message(self.Asked(End(patience)))
+
+        self.app.push_screen(question, answered)
+
+
+def _number(name: str) -> Input:
+    return Input(placeholder="auto", restrict=r"[0-9]*", max_length=4, compact=True, id=name)
