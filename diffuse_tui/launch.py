@@ -11,6 +11,7 @@ from diffuse_core.domain.selection import DEMO_MODEL_ID
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError, UsageError
 from diffuse_core.settings import network_options, parse_bootstrap, state_dir
 from diffuse_tui.app import DiffuseApp
+from diffuse_tui.hosting_desk import ATTACH_REFUSAL, DEMO_REFUSAL, HostingDesk
 from diffuse_tui.local_node import LocalNode
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ async def _local(given: argparse.Namespace) -> int:
             model=given.model,
             open_chat=given.command == "chat",
             replace=node.replace,
+            desk=HostingDesk(node, "" if node.may_start else ATTACH_REFUSAL),
         )
         return await _show(app)
     finally:
