@@ -57,6 +57,7 @@ MAIN = Section(
         ("F5  m", "choose the model"),
         ("r", "connect to the node again at once"),
         ("s", "start a node here, when the one that was attached to has ended"),
+        ("F7  h", "host a model on this machine, and see how far it is"),
         ("F1  ?", "this help"),
         ("Ctrl+Q", "quit at once; q twice or Ctrl+C twice do the same"),
     ),
@@ -65,7 +66,20 @@ MAIN = Section(
 # --- full screens over it (a section each, named as the screen's CRUMB) ---------------------
 
 WHAT_IF = Section("What if", ())
-HOST = Section("Host", ())
+HOST = Section(
+    "Host",
+    (
+        ("Enter", "in a field: what would fit here, and why; on the button: start"),
+        ("Tab", "complete a path; else the next field"),
+        ("↓", "from the model to the proposals"),
+        ("← →  Space", "another value of a setting"),
+        ("s", "start hosting"),
+        ("d", "drain: sessions finish, no new ones, then the host ends"),
+        ("x", "stop: sessions have 6 seconds; again, while it leaves: at once"),
+        ("/", "back to the model"),
+        ("Esc", "out of a field, then back"),
+    ),
+)
 CONVERSATIONS = Section("Conversations", ())
 PARAMETERS = Section("Parameters", ())
 WATERFALL = Section("Waterfall", ())
