@@ -96,7 +96,8 @@ async def _demo(given: argparse.Namespace) -> int:
         node = LocalNode(state, given.network, (), may_start=False)
         try:
             model = given.model or DEMO_MODEL_ID
-            return await _show(DiffuseApp(node.attach, model=model, open_chat=True))
+            desk = HostingDesk(node, DEMO_REFUSAL, ends=False)
+            return await _show(DiffuseApp(node.attach, model=model, open_chat=True, desk=desk))
         finally:
             # The app took the signals for itself; stopping must not be cut short by one.
             signals.watch(lambda: None)
