@@ -109,7 +109,6 @@ class MainScreen(Screen[None]):
         )
         self._draw()
         self._opened()
-        self.query_one(MachinePanel).show_telemetry(message.telemetry)
 
     def _opened(self) -> None:
         """With the first picture: where no model answers, the network tells more than the chat."""
@@ -142,7 +141,7 @@ class MainScreen(Screen[None]):
             model = choose(facts.view, facts.wanted, self._chosen)
             self.query_one(CoverageMap).show_model(model, facts.view.nodes)
             self.query_one(ReplicaTable).show_view(facts.view, model)
-            self.query_one(MachinePanel).show_view(facts.view)
+            self.query_one(MachinePanel).show_view(facts.view, facts.telemetry)
             if facts.link.state in ("attached", "stalled"):
                 why = refusal(model, facts.view, facts.wanted)
         self._facts = facts._replace(model=model)

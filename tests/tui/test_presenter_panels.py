@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
-from tui_fakes import MODEL, TELEMETRY, network, node
+from tui_fakes import MODEL, network, node
 
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Event, NodeView
 from diffuse_tui.presenter import figures
 from diffuse_tui.presenter.events import event_line, wrapped_event
-from diffuse_tui.presenter.machine import machine_lines, met_text
 from diffuse_tui.presenter.node_detail import node_lines
 from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
 from diffuse_tui.presenter.spans import Span, merged, plain
@@ -91,53 +89,6 @@ def test_rows_are_in_slice_order_and_say_what_is_known() -> None:
 
 def test_rows_without_a_model() -> None:
     assert rows(node(1))[0][2] == "· idle"
-
-
-def test_this_machine() -> None:
-    assert plain(machine_lines(None, 40)[0]) == " no figures from this machine yet"
-    idle = [plain(line) for line in machine_lines(TELEMETRY, 60)]
-    assert idle[0] == " CPU     ━─────────── 10 % of 2 cores"
-    assert idle[1] == " memory  ━━━━━━────── 4.0 GiB of 8.0 GiB"
-    assert idle[2] == " device  cpu · node 256 MiB · up 1 min 15 s"
-    assert idle[3] == " holds   no slice"
-    assert idle[4] == " KV      —"
-    busy = msgspec.structs.replace(
-        TELEMETRY,
-        cpu_percent=99.0,
-        model=MODEL,
-        slice=Slice(0, 10),
-        stage="ready",
-        weight_bytes=2**20,
-        kv_used=9,
-        kv_budget=10,
-        sessions=1,
-        tokens_per_s=3.0,
-        bytes_in_per_s=10.0,
-    )
-    lines = [plain(line) for line in machine_lines(busy, 30)]
-    assert lines[0] == " CPU     ━━━━━━ 99 % of 2 cores"
-    assert machine_lines(busy, 30)[0][1].tone == "bad"
-    assert lines[3] == f" holds   0:10 of {MODEL} · 1.0 MiB · ready"
-    assert lines[4] == " KV      ━━━━━─ 9 B of 10 B · 1 session"
-    assert machine_lines(busy, 30)[4][1].tone == "warning"
-    assert lines[5].split() == ["traffic", "↓", "10", "B/s", "↑", "0", "B/s", "3.0", "tok/s"]
-    loading = msgspec.structs.replace(TELEMETRY, stage="loading 40 %")
-    assert plain(machine_lines(loading, 60)[3]) == " holds   loading 40 %"
-    lazy = msgspec.structs.replace(TELEMETRY, stage="holds no slice")
-    assert plain(machine_lines(lazy, 60)[3]) == " holds   no slice"
-    few = [plain(line).split()[0] for line in machine_lines(busy, 30, 4)]
-    assert few == ["CPU", "memory", "holds", "traffic"]
-    bare = msgspec.structs.replace(TELEMETRY, slice=Slice(0, 1))
-    assert plain(machine_lines(bare, 60)[3]) == " holds   0:1 of "
-
-
-def test_this_machine_says_through_whom_it_is_met() -> None:
-    relays = ("1a2b3c4d" + "0" * 56, "\x1b" + "f" * 63)
-    told = met_text(network(node(2), node(1, me=True, relays=relays)))
-    assert told == "relayed by sentinel 1a2b3c4d, ␛fffffff"
-    assert met_text(network(node(1, me=True, addresses=("10.0.0.2:1",)), node(2))) == ""
-    assert met_text(network(node(1, me=True))) == "no sentinel relays for it now"
-    assert met_text(network(node(1))) == ""
 
 
 def test_a_node_in_full() -> None:
