@@ -63,13 +63,13 @@ def step_of(telemetry: Telemetry) -> Step:
     """The figures when the node sends them, else what its words say."""
     text = clean_line(telemetry.stage, 80)
     found = _PERCENT.search(text)
-    share = min(100, int(found[1])) if found else None
     phase = text[: found.start()] if found else text
-    progress = getattr(telemetry, "progress", None)
-    if progress is None or progress.total <= 0:
-        return Step(phase, share)
-    done = min(progress.done, progress.total)
-    return Step(phase, percent(done, progress.total), done, progress.total)
+    progress = telemetry.progress
+    if progress is None or leaves(telemetry):
+        # A node of a version that tells no figures.
+        return Step(phase, min(100, int(found[1])) if found else None)
+    done = max(0, min(progress.done, progress.total))
+    return Step(phase, percent(progress.fraction, 1.0), done, max(0, progress.total))
 
 
 def glyph(telemetry: Telemetry) -> tuple[str, str, Tone]:
@@ -101,6 +101,8 @@ def host_lines(
         weights = f" · {size_text(telemetry.weight_bytes)}" if telemetry.weight_bytes else ""
         text = f"layers {part} · {counted(part.end - part.start, 'layer')}{weights}"
         lines.append(_line("holds", text))
+    if telemetry.reason and telemetry.slice is not None:
+        lines.append(_line("because", clean_line(telemetry.reason, max(20, width - _LABEL - 1))))
     if telemetry.kv_budget > 0:
         lines.append(_line("KV cache", f"{size_text(telemetry.kv_used)} of "
                                        f"{size_text(telemetry.kv_budget)}"))  # fmt: skip
