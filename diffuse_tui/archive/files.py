@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from diffuse_core.errors import DiffuseError, UsageError
+from diffuse_core.errors import UsageError
 
 MAX_SAME_NAME = 1000
 """Files of one name that are counted up before giving up."""
@@ -37,10 +37,7 @@ def read_text_file(path: str, limit: int) -> TextFile:
         UsageError: there is no such file, it is no text, too long, or no file at all.
     """
     file = _typed(path)
-    try:
-        data = _read(file, 4 * limit)
-    except OSError as error:
-        raise UsageError(f"{file}: {_why(error)}; check the path") from error
+    data = _read(file, 4 * limit)
     if data is None:
         raise UsageError(f"{file} is too large: at most {limit:,} characters can be attached")
     text, note = _decode(file, data)
@@ -49,6 +46,19 @@ def read_text_file(path: str, limit: int) -> TextFile:
             f"{file} has {len(text):,} characters: at most {limit:,} can be attached; cut it"
         )
     return TextFile(file.name, text.replace("\r\n", "\n"), note)
+
+
+def read_bytes(path: str, limit: int) -> bytes:
+    """All of a regular file of at most `limit` bytes.
+
+    Raises:
+        UsageError: there is none, or it is larger.
+    """
+    file = _typed(path)
+    data = _read(file, limit)
+    if data is None:
+        raise UsageError(f"{file} is too large: at most {limit:,} bytes are read")
+    return data
 
 
 def write_export(typed: str, name: str, ending: str, text: str) -> Path:
@@ -105,18 +115,21 @@ def _read(file: Path, most: int) -> bytes | None:
     may never end.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-    if not stat.S_ISREG(file.stat().st_mode):
-        raise _no_file(file)
-    with os.fdopen(os.open(file, flags | getattr(os, "O_BINARY", 0)), "rb") as source:
-        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            raise _no_file(file)
-        data = source.read(most + 1)
+    try:
+        _refuse_odd(file, file.stat())
+        with os.fdopen(os.open(file, flags | getattr(os, "O_BINARY", 0)), "rb") as source:
+            _refuse_odd(file, os.fstat(source.fileno()))
+            data = source.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"{file}: {_why(error)}; check the path") from error
     return None if len(data) > most else data
 
 
-def _no_file(file: Path) -> DiffuseError:
-    what = "a directory" if file.is_dir() else "no regular file"
-    return UsageError(f"{file} is {what}; only text files can be attached")
+def _refuse_odd(file: Path, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise UsageError(f"{file} is a directory; type the path of a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(f"{file} is no regular file (a pipe or a device); only files are read")
 
 
 def _decode(file: Path, data: bytes) -> tuple[str, str]:

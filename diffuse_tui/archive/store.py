@@ -123,6 +123,17 @@ class Archive(MayFail):
         self._begun.add(number)
         return number
 
+    def add(self, dialogue: Dialogue) -> int:
+        """Keep a whole conversation that was kept elsewhere; its id here, or `NOT_KEPT`."""
+        at = dialogue.changed_at
+        begun = min(dialogue.created_at, at)
+        number = self.create(dialogue.model, dialogue.system, dialogue.params, begun)
+        for turn in dialogue.turns:
+            self.put_turn(number, turn, at)
+        if dialogue.title:
+            self.set_title(number, dialogue.title, at)
+        return number
+
     @otherwise(None)
     def put_turn(self, number: int, turn: KeptTurn, at: float) -> None:
         """Keep a turn of conversation `number`, in the place of one with the same number."""
