@@ -40,15 +40,20 @@ class NodeEnded(Unreachable):
 
 
 def title_line(
-    title: str, model: ModelView | None, view: NetworkView | None, link: Link, width: int
+    title: str,
+    model: ModelView | None,
+    view: NetworkView | None,
+    link: Link,
+    width: int,
+    crumbs: tuple[str, ...] = (),
 ) -> Line:
-    """Product, model, number of nodes on the left; the link's state on the right."""
+    """Where one is, model, number of nodes on the left; the link's state on the right."""
     word: str = link.state
     glyph, tone = _LINK[link.state]
     if link.state == "attached" and view is not None and alone(view):
         glyph, word, tone = "◌", "alone", "warning"
     right = f"{glyph} {word} "
-    left: list[Span] = [Span(f" {clean_line(title, 40)} ", "strong")]
+    left: list[Span] = [_whereabouts(title, crumbs, (width - len(right)) // 2)]
     room = width - len(left[0].text) - len(right)
     if model is not None:
         count = len(view.models) if view else 0
@@ -66,6 +71,15 @@ def title_line(
             left.append(Span(nodes, "dim"))
     used = sum(len(span.text) for span in left)
     return (*left, Span(" " * max(1, width - used - len(right))), Span(right, tone))
+
+
+def _whereabouts(title: str, crumbs: tuple[str, ...], room: int) -> Span:
+    """Breadcrumbs; where they would crowd out the rest, only the last of them."""
+    parts = [clean_line(part, 40) for part in (title, *crumbs)]
+    text = " › ".join(parts)
+    if crumbs and len(text) + 2 > room:
+        text = f"› {clean_line(parts[-1], max(8, room - 4))}"
+    return Span(f" {text} ", "strong")
 
 
 def state_line(

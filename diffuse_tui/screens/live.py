@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import Screen
 from textual.widgets import Footer
 
+from diffuse_tui.screens.frame import FramedScreen
 from diffuse_tui.widgets.banner import Banner
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class LiveScreen(Screen[Result]):
+class LiveScreen(FramedScreen[Result]):
     """Banner with breadcrumbs, a body of its own, the keys. Esc or q goes back.
 
     The main screen calls `show` with every newer picture. `CRUMB` is the screen's name: the last
@@ -29,31 +29,40 @@ class LiveScreen(Screen[Result]):
 
     CRUMB: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Back"),
-        Binding("q", "dismiss(None)", "Back", show=False),
-        Binding("f1,question_mark", "help", "Help", key_display="F1"),
+        Binding("escape", "back", "Back"),
+        Binding("q", "back", "Back", show=False),
     ]
 
     def __init__(self, facts: Facts) -> None:
         super().__init__()
         self.facts = facts
 
+    @property
+    def help_name(self) -> str:
+        """The keys' section has the screen's name."""
+        return self.CRUMB
+
+    @property
+    def crumbs(self) -> tuple[str, ...]:
+        """The way here from the main screen; the product's name comes before it."""
+        return (self.CRUMB,)
+
     def compose(self) -> ComposeResult:
         """The frame around the body."""
-        yield Banner(self.facts, (self.CRUMB,))
+        yield Banner(self.facts, self.crumbs)
         with Vertical(classes="live-body"):
             yield from self.compose_body()
+        yield self.too_small()
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         """Draw what is known already."""
         self.show_facts(self.facts)
 
-    def action_help(self) -> None:
-        """List the keys that work here."""
-        from diffuse_tui.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(self.CRUMB))
+    def action_back(self) -> None:
+        """Back to all panels, then to the screen below."""
+        if not self.zoom_out():
+            self.dismiss(None)
 
     def show(self, facts: Facts) -> None:
         """A newer picture came."""

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer
 
 from diffuse_tui.presenter.banner import Link
 from diffuse_tui.presenter.facts import Facts
 from diffuse_tui.presenter.standing import choose, refusal
+from diffuse_tui.screens.frame import FramedScreen
+from diffuse_tui.screens.kept import KeptConversations
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.widgets.banner import Banner
 from diffuse_tui.widgets.chat_pane import ChatPane
@@ -26,33 +27,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from textual.app import ComposeResult
-    from textual.events import Resize
+    from textual.geometry import Size
     from textual.timer import Timer
     from textual.widget import Widget
 
     from diffuse_core.domain.view import ModelView, NetworkView
+    from diffuse_tui.archive.store import Archive
     from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
     from diffuse_tui.screens.palette import Command
 
 Page = Literal["network", "chat", "machine"]
 _PAGES: dict[Page, str] = {"network": "#network", "chat": "#chat", "machine": "#host"}
 
-MIN_WIDTH, MIN_HEIGHT = 40, 12
 WIDE, TALL = 110, 28
-LOW = 16
-"""Below as many rows, frames and what is said around an answer would leave no room for it."""
 
 STALL_S = 6.0
 
 
-class MainScreen(Screen[None]):
+class MainScreen(FramedScreen[None]):
     """Everything the app shows; below `WIDE` x `TALL` one of three pages."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
     AUTO_FOCUS = ""
+    LEAST = (40, 12)
+    WAY_OUT = "F1 lists the keys"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "help", "Help", key_display="F1"),
         Binding("f2", "page('network')", "Network", key_display="F2"),
         Binding("f3", "page('chat')", "Chat", key_display="F3"),
         Binding("f4", "page('machine')", "Machine", key_display="F4"),
@@ -63,9 +63,10 @@ class MainScreen(Screen[None]):
         Binding("m", "pick_model", "Model", show=False),
         Binding("f7", "host", "Host", key_display="F7"),
         Binding("h", "host", "Host a model on this machine", show=False),
+        Binding("f8", "conversations", "Conversations", key_display="F8"),
+        Binding("o", "conversations", "Conversations", show=False),
         Binding("y", "copy_answer", "Copy the answer", show=False),
         Binding("escape", "escape", "Stop / leave", show=False),
-        Binding("question_mark", "help", "Help", show=False),
         Binding("q", "app.ask_to_quit", "Quit", show=False),
     ]
 
@@ -77,6 +78,7 @@ class MainScreen(Screen[None]):
         self._page: Page = "chat"
         self._opening = not open_chat
         self._why: str | None = None
+        self._kept = KeptConversations(self)
 
     def compose(self) -> ComposeResult:
         """Banner, dashboard, chat, keys."""
@@ -90,7 +92,7 @@ class MainScreen(Screen[None]):
                     yield MachinePanel()
                     yield EventLog()
             yield ChatPane()
-        yield Static("", id="too-small", markup=False)
+        yield self.too_small()
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
@@ -152,36 +154,39 @@ class MainScreen(Screen[None]):
         self._why = why
         self.query_one(ChatPane).show_model(model, why)
 
+    @property
+    def help_name(self) -> str:
+        """The keys of the page in use come first."""
+        return self._page
+
     # --- pages ------------------------------------------------------------------------------
 
     def _one_page(self) -> bool:
         return self.app.size.width < WIDE or self.app.size.height < TALL
 
-    def on_resize(self, event: Resize) -> None:
-        """Say so when nothing sensible fits any more."""
-        small = event.size.width < MIN_WIDTH or event.size.height < MIN_HEIGHT
-        self.set_class(small, "-too-small")
-        self.set_class(event.size.height < LOW, "-low")
-        if small:
-            self.query_one("#too-small", Static).update(
-                f"Diffuse needs {MIN_WIDTH} x {MIN_HEIGHT} cells;\n"
-                f"here are {event.size.width} x {event.size.height}.\nCtrl+Q quits"
-            )
+    def fit(self, size: Size) -> bool:
+        """Keep the page that is in use, whatever room there is."""
+        fits = super().fit(size)
+        if not fits:
             self.set_focus(None)
         elif self.focused is None:
             self.action_page(self._page)
+        return fits
 
     def on_descendant_focus(self) -> None:
         """The page follows the focus, so that a narrower terminal keeps what is in use."""
         # Where it is now: the message may tell of a focus that has moved on since.
         if self.focused is not None:
             around = self.focused.ancestors_with_self
+            if self.maximized not in around:
+                self.zoom_out()
             for page, selector in _PAGES.items():
                 if self.query_one(selector) in around:
                     self._turn_to(page)
 
     def _turn_to(self, page: Page) -> None:
         self._page = page
+        self.query_one(Banner).crumbs = (page.capitalize(),)
         for name in _PAGES:
             self.set_class(name == page, f"-page-{name}")
 
@@ -194,8 +199,8 @@ class MainScreen(Screen[None]):
             self.set_focus(self.query_one(target))
 
     def action_escape(self) -> None:
-        """Stop the generation; when none runs, leave the prompt for the single-letter keys."""
-        if self.query_one(ChatPane).stop_generation():
+        """Stop the generation; else back to all panels; else leave the prompt for the letters."""
+        if self.query_one(ChatPane).stop_generation() or self.zoom_out():
             return
         if isinstance(self.focused, Prompt):
             self.set_focus(self.query_one("#conversation"))
@@ -212,12 +217,6 @@ class MainScreen(Screen[None]):
 
         self.app.push_screen(HostScreen(self._facts))
 
-    def action_help(self) -> None:
-        """List the keys, those of the page first."""
-        from diffuse_tui.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(self._page))
-
     def action_pick_model(self) -> None:
         """Choose among the models of the network."""
         from diffuse_tui.screens.models import ModelScreen
@@ -232,10 +231,28 @@ class MainScreen(Screen[None]):
     def on_data_table_row_selected(self, message: ReplicaTable.RowSelected) -> None:
         """Tell all that is known of the node under the cursor."""
         message.stop()
-        self.open_node(str(message.row_key.value))
+        self.open_node(message.node)
+
+    def on_coverage_map_node_chosen(self, message: CoverageMap.NodeChosen) -> None:
+        """Tell all that is known of the node under the map's cursor."""
+        message.stop()
+        self.open_node(message.node)
+
+    def use_archive(self, archive: Archive) -> None:
+        """From now on conversations are kept here."""
+        self._kept.use(archive)
+
+    def action_conversations(self) -> None:
+        """List the conversations that are kept, to open or search them."""
+        self._kept.show(self._facts)
+
+    def on_chat_pane_export(self, message: ChatPane.Export) -> None:
+        """Write the conversation to a file."""
+        message.stop()
+        self._kept.export(message)
 
     def open_node(self, node_id: str) -> None:
-        """Tell all that is known of a node."""
+        """Tell all that is known of a node; afterwards the cursor is on the last one shown."""
         from diffuse_tui.screens.node import NodeScreen
 
         nodes = self._facts.view.nodes if self._facts.view else ()

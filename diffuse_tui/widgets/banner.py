@@ -22,11 +22,14 @@ class Banner(Widget):
         Facts("", None, None, None, Link("connecting")), always_update=True
     )
 
+    crumbs: reactive[tuple[str, ...]] = reactive(())
+    """The way from the main screen to the one that is shown."""
+
     def __init__(self, facts: Facts, crumbs: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self._crumbs = crumbs
         self._painter = Painter(self)
         self.set_reactive(Banner.facts, facts)
+        self.set_reactive(Banner.crumbs, crumbs)
 
     def watch_facts(self) -> None:
         """Tint the banner with the state's tone."""
@@ -39,8 +42,7 @@ class Banner(Widget):
         """Draw one of the two lines."""
         facts, width = self.facts, self.size.width
         if y == 0:
-            title = " › ".join((facts.title, *self._crumbs))
-            line = title_line(title, facts.model, facts.view, facts.link, width)
+            line = title_line(facts.title, facts.model, facts.view, facts.link, width, self.crumbs)
         else:
             line, _ = state_line(facts.model, facts.view, facts.link, facts.wanted, width)
         return self._painter.strip(line, width)
