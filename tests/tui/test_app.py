@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from textual.events import Key
-from textual.widgets import DataTable
 from tui_driver import (
     NARROW,
     WIDE,
@@ -105,8 +104,8 @@ async def test_nodes_that_left_leave_the_table() -> None:
         fake = await ready(pilot, there)
         fake.show(network(node(2, (15, 30)), node(3)))
         await shown(pilot, "Incomplete: layers 0:15")
-        table = pilot.app.query_one(DataTable)
-        assert [row.key.value[:8] for row in table.ordered_rows] == ["00000002", "00000003"]
+        table = pilot.app.query_one(ReplicaTable)
+        assert [key[:8] for key in table.keys] == ["00000002", "00000003"]
 
 
 async def test_asking_while_disconnected_fails_with_a_reason() -> None:
@@ -135,7 +134,7 @@ async def test_every_size_draws_and_every_page_can_be_reached(size: tuple[int, i
             lines = screen_text(pilot).split("\n")
             assert {len(line) for line in lines} == {size[0]}
             if key == "f4":
-                assert ("Diffuse needs 40 x 12" in "".join(lines)) == (size == (30, 8))
+                assert ("This needs 40 x 12" in "".join(lines)) == (size == (30, 8))
 
 
 async def test_pages_at_80_by_24() -> None:
@@ -271,20 +270,20 @@ async def test_updates_keep_cursor_and_scroll() -> None:
     async with running(there, NARROW) as pilot:
         hosts = [node(n, (n % 20, n % 20 + 10)) for n in range(100)]
         there.first.show(network(*hosts))
-        await until(pilot, lambda: pilot.app.query_one(DataTable).row_count == 100)
-        table = pilot.app.query_one(DataTable)
+        table = pilot.app.query_one(ReplicaTable)
+        await until(pilot, lambda: len(table.keys) == 100)
         table.focus()
-        table.move_cursor(row=30)
+        table.move_to(table.keys[30])
         await pilot.press("down")
-        before, scroll = table.ordered_rows[table.cursor_row].key, table.scroll_y
+        before, scroll = table.cursor_key, table.scroll_y
         changed = [node(n, (n % 20, n % 20 + 10), tokens_per_s=5.0) for n in range(100)]
         there.first.show(network(*changed))
         await shown(pilot, "5.0")
-        assert table.ordered_rows[table.cursor_row].key == before
+        assert table.cursor_key == before
         assert table.scroll_y == scroll
         there.first.show(network(node(500, (0, 1)), *changed[1:]))
-        await until(pilot, lambda: table.ordered_rows[0].key.value.startswith("000001f4"))
-        assert table.ordered_rows[table.cursor_row].key == before
+        await until(pilot, lambda: table.keys[0].startswith("000001f4"))
+        assert table.cursor_key == before
 
 
 async def test_the_map_scrolls_between_ruler_and_counts() -> None:
