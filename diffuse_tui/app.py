@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 from diffuse_tui.generations import CLOSE_S, Generations
 from diffuse_tui.host_errands import HostErrands
@@ -31,11 +32,15 @@ if TYPE_CHECKING:
     from diffuse_core.ports import Attachment
     from diffuse_tui.presenter.hosting import Desk
     from diffuse_tui.screens.host import HostScreen
+    from diffuse_tui.archive.store import Archive
     from diffuse_tui.screens.palette import Command
     from diffuse_tui.widgets.chat_pane import ChatPane
 
 RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Waits between attempts to attach; the last one repeats."""
+
+WARNED_S = 15.0
+"""How long a warning that needs to be read stays."""
 
 ASK_S = 2.0
 """How long the key that quits counts as pressed once."""
@@ -61,6 +66,8 @@ class DiffuseApp(App[None]):
         theme: Name of a theme; without it, the one used last.
         desk: Starts and ends hosts on this machine; without one the app cannot host.
         state: Where the app remembers how it was left; None to remember nothing.
+        history: The file that keeps conversations, opened after the first paint; `:memory:` keeps
+            them until the app ends, None not at all.
     """
 
     CSS_PATH: ClassVar[list[str | PurePath]] = ["diffuse.tcss", "host.tcss"]
@@ -89,6 +96,7 @@ class DiffuseApp(App[None]):
         theme: str | None = None,
         desk: Desk | None = None,
         state: Path | None = None,
+        history: Path | str | None = None,
     ) -> None:
         # Textual's own way of going without colour sends greys; this way none is sent at all.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
@@ -99,6 +107,8 @@ class DiffuseApp(App[None]):
         self._replace = replace
         self._ended = False
         self._attachment: Attachment | None = None
+        self._history = history
+        self.archive: Archive | None = None
         self._signals = Signals(self._leave, self._restore_terminal)
         self._generations = Generations(self, lambda: self._attachment)
         self._hosting = HostErrands(self, desk)
@@ -138,11 +148,31 @@ class DiffuseApp(App[None]):
     def on_ready(self) -> None:
         """The first frame is on the screen: now reach for the node."""
         self.run_worker(self._follow(), group="feed", exclusive=True)
+        self._open_archive()
 
     async def on_unmount(self) -> None:
         """Detach, within bounds; whoever started the app takes signals again."""
         await self._let_go()
+        if self.archive is not None:
+            self.archive.close()
         self._signals.give_back()
+
+    # --- conversations ----------------------------------------------------------------------
+
+    def _open_archive(self) -> None:
+        """Whatever is the matter with the file, the app goes on, and says it once."""
+        if self._history is None:
+            return
+        from diffuse_tui.archive.store import open_archive
+
+        self.archive = open_archive(self._history)
+        self.archive.on_trouble = self._warn
+        if self.archive.notice:
+            self._warn(self.archive.notice)
+        self._main.use_archive(self.archive)
+
+    def _warn(self, text: str) -> None:
+        self.notify(clean_line(text), severity="warning", timeout=WARNED_S, markup=False)
 
     # --- the feed ---------------------------------------------------------------------------
 

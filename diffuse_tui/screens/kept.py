@@ -1,0 +1,73 @@
+"""What the main screen does with conversations that are kept: list, open, export them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_core.errors import DiffuseError
+from diffuse_tui.widgets.chat_pane import ChatPane
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    from diffuse_tui.archive.store import Archive
+    from diffuse_tui.presenter.facts import Facts
+
+
+class KeptConversations:
+    """Stands between the chat of a screen and the archive, once there is one."""
+
+    def __init__(self, screen: Screen[None]) -> None:
+        self._screen = screen
+        self._archive: Archive | None = None
+
+    @property
+    def _pane(self) -> ChatPane:
+        return self._screen.query_one(ChatPane)
+
+    def use(self, archive: Archive) -> None:
+        """From now on conversations are kept here."""
+        self._archive = archive
+        self._pane.use_archive(archive)
+
+    def show(self, facts: Facts) -> None:
+        """List them."""
+        from diffuse_tui.screens.conversations import ConversationsScreen
+
+        if self._archive is None:
+            self._screen.notify("Conversations are not kept in this app.", markup=False)
+            return
+        pane = self._pane
+        screen = ConversationsScreen(
+            facts, self._archive, open_id=pane.dialogue_id, answering=pane.busy
+        )
+        self._screen.app.push_screen(screen, self._chosen)
+
+    def _chosen(self, number: int | None) -> None:
+        archive, pane = self._archive, self._pane
+        if archive is None:
+            return
+        before = pane.dialogue_id
+        if before is not None and archive.load(before) is None:
+            pane.forgotten(before)
+        if number == 0:
+            pane.action_new_conversation()
+        elif number is not None and number != before:
+            dialogue = archive.load(number)
+            if dialogue is not None:
+                pane.open_dialogue(dialogue)
+
+    def export(self, asked: ChatPane.Export) -> None:
+        """Write the conversation of the chat to a file, and say where it is."""
+        from diffuse_tui.archive.export import export_dialogue
+
+        dialogue = self._pane.dialogue()
+        if dialogue is None:
+            self._pane.say("there is nothing to export yet", "warning")
+            return
+        try:
+            path = export_dialogue(dialogue, asked.path, f".{asked.kind}")
+        except DiffuseError as error:
+            self._pane.say(str(error), "bad")
+            return
+        self._pane.say(f"written to {path}", "good")
