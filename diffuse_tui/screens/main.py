@@ -14,6 +14,7 @@ from diffuse_tui.presenter.facts import Facts
 from diffuse_tui.presenter.standing import choose, refusal
 from diffuse_tui.screens.frame import FramedScreen
 from diffuse_tui.screens.kept import KeptConversations
+from diffuse_tui.screens.kept import KeptConversations
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.widgets.banner import Banner
 from diffuse_tui.widgets.chat_pane import ChatPane
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from diffuse_core.domain.view import ModelView, NetworkView
+    from diffuse_tui.archive.store import Archive
     from diffuse_tui.archive.store import Archive
     from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
     from diffuse_tui.screens.palette import Command
@@ -65,6 +67,8 @@ class MainScreen(FramedScreen[None]):
         Binding("h", "host", "Host a model on this machine", show=False),
         Binding("f8", "conversations", "Conversations", key_display="F8"),
         Binding("o", "conversations", "Conversations", show=False),
+        Binding("f8", "conversations", "Conversations", key_display="F8"),
+        Binding("o", "conversations", "Conversations", show=False),
         Binding("y", "copy_answer", "Copy the answer", show=False),
         Binding("escape", "escape", "Stop / leave", show=False),
         Binding("q", "app.ask_to_quit", "Quit", show=False),
@@ -78,6 +82,7 @@ class MainScreen(FramedScreen[None]):
         self._page: Page = "chat"
         self._opening = not open_chat
         self._why: str | None = None
+        self._kept = KeptConversations(self)
         self._kept = KeptConversations(self)
 
     def compose(self) -> ComposeResult:
@@ -237,6 +242,19 @@ class MainScreen(FramedScreen[None]):
         """Tell all that is known of the node under the map's cursor."""
         message.stop()
         self.open_node(message.node)
+
+    def use_archive(self, archive: Archive) -> None:
+        """From now on conversations are kept here."""
+        self._kept.use(archive)
+
+    def action_conversations(self) -> None:
+        """List the conversations that are kept, to open or search them."""
+        self._kept.show(self._facts)
+
+    def on_chat_pane_export(self, message: ChatPane.Export) -> None:
+        """Write the conversation to a file."""
+        message.stop()
+        self._kept.export(message)
 
     def use_archive(self, archive: Archive) -> None:
         """From now on conversations are kept here."""
