@@ -111,7 +111,7 @@ class DiffuseApp(App[None]):
         self.archive: Archive | None = None
         self._signals = Signals(self._leave, self._restore_terminal)
         self._generations = Generations(self, lambda: self._attachment)
-        self._hosting = HostErrands(self, desk)
+        self._hosting = HostErrands(self, desk, lambda: self._generations.busy)
         self._asked = ""
         self.leaving_questions: list[Callable[[], str | None]] = [
             lambda: "an answer is being written" if self._generations.busy else None
