@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_tui.presenter.hosting import Complete, Keep, PlanFor, Status
+from diffuse_tui.presenter.hosting import Complete, Keep, PlanFor, Start, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from textual.app import App
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 LEAVING = (
     "A host that was started here runs. It can go on without the app, which attaches to it when "
     "it is started again; `diffuse stop` ends it, too."
+)
+_BUSY = (
+    "an answer is being written, through the node whose place the host would take: wait for it, "
+    "or stop it in the chat with Esc"
 )
 _NO_DESK = Status(refusal="this app was started without a way to host")
 
@@ -27,11 +31,13 @@ class HostErrands:
     Args:
         app: Owns the work: it ends with it.
         desk: Does it; without one everything is refused.
+        busy: Whether an answer is being written through the node.
     """
 
-    def __init__(self, app: App[Any], desk: Desk | None) -> None:
+    def __init__(self, app: App[Any], desk: Desk | None, busy: Callable[[], bool]) -> None:
         self._app = app
         self._desk = desk
+        self._busy = busy
 
     @property
     def doing(self) -> str:
@@ -42,6 +48,9 @@ class HostErrands:
         """Carry an order out; of plans, and of completions, only the newest matters."""
         if self._desk is None:
             self._tell(_NO_DESK)
+            return
+        if isinstance(order, Start) and self._busy():
+            self._tell(self._desk.status._replace(failure=_BUSY))
             return
         newest = isinstance(order, PlanFor | Complete)
         group = f"hosting {type(order).__name__}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError
@@ -95,7 +96,8 @@ class HostingDesk:
     async def _plan(self, choice: Choice) -> Planned:
         from diffuse_core.wiring import own_command
 
-        arguments = [*choice.plan_arguments(), "--json", *self._local.place_arguments()]
+        asked = _expanded(choice)
+        arguments = [*asked.plan_arguments(), "--json", *self._local.place_arguments()]
         try:
             code, out, err = await _run(own_command("plan", *arguments), self._local.environment())
         except TimeoutError:
@@ -116,16 +118,16 @@ class HostingDesk:
         self._ending = False
         with self._busy(f"starting a host of {choice.model}", tell):
             try:
-                host = await self._local.host(choice.host_arguments())
+                host = await self._local.host(_expanded(choice).host_arguments())
             except (DiffuseError, OSError) as error:
                 self._failure = last_words(str(error))
                 return
         await self._see_through(host, tell)
 
     async def _see_through(self, host: Detached, tell: Callable[[News], None]) -> None:
-        """Wait for the end of a Host; one that nobody asked for is told with its last words."""
+        """Wait for the end of a Host; a bad one that nobody asked for is told with its words."""
         code = await host.ended()
-        if not self._ending:
+        if code and not self._ending:
             words = last_words(self._local.host_words())
             how = f"signal {-code}" if code < 0 else f"status {code}"
             self._failure = f"the host ended by itself ({how}): {words}"
@@ -153,6 +155,15 @@ class HostingDesk:
         finally:
             self._doing = ""
             tell(self.status)
+
+
+def _expanded(choice: Choice) -> Choice:
+    """As a shell would hand it over: a tilde is somebody's home."""
+    if not choice.model.startswith("~"):
+        return choice
+    with contextlib.suppress(RuntimeError):
+        return choice._replace(model=str(Path(choice.model).expanduser()))
+    return choice
 
 
 async def _complete(text: str) -> Completed:
