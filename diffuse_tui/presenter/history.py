@@ -45,6 +45,10 @@ class Series(NamedTuple):
     phase: int = 0
 
 
+NO_SERIES = Series(())
+"""That of a node nothing is known of."""
+
+
 class NodeHistory:
     """Ring buffers of every node's figures: tokens/s, sessions, KV bytes, round trip in seconds.
 
@@ -86,7 +90,7 @@ class NodeHistory:
         """The samples of one node's figure; an empty series for a node that is not known."""
         ring = self._rings.get(node)
         if ring is None or self._slot is None:
-            return Series(())
+            return NO_SERIES
         start = _PLACE[figure] * SAMPLES
         split = start + self._slot % SAMPLES + 1
         return Series((*ring[split : start + SAMPLES], *ring[start:split]), self._slot)

@@ -1,36 +1,49 @@
-"""The replica table: one row per node, as text."""
+"""The replica table: one row per node, as text, and the orders it can have."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.selection import unreachable
+from diffuse_tui.presenter.columns import Column
 from diffuse_tui.presenter.figures import (
     NOTHING,
     age_text,
     percent,
     round_trip_text,
+    size_text,
     speed_text,
 )
+from diffuse_tui.presenter.history import NO_SERIES, SAMPLES
 from diffuse_tui.presenter.spans import Span
+from diffuse_tui.presenter.sparkline import highest, sparkline
 from diffuse_tui.presenter.standing import holds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from diffuse_core.domain.view import ModelView, NetworkView, NodeView
+    from diffuse_tui.presenter.columns import Sort
+    from diffuse_tui.presenter.history import Series
     from diffuse_tui.presenter.spans import Tone
 
-COLUMNS: tuple[tuple[str, int], ...] = (
-    ("node", 10),
-    ("slice", 8),
-    ("state", 11),
-    ("load·kv", 10),
-    ("tok/s", 6),
-    ("   trip", 8),
-    ("  seen", 7),
-    (" met", 12),
+_SPARK = 8
+
+COLUMNS: tuple[Column, ...] = (
+    Column("node", 9),
+    Column("slice", 7, 1),
+    Column("state", 13, 2),
+    Column("load", 9, 3, falls=True),
+    Column("tok/s", 6, 4, right=True, falls=True),
+    Column("2 min", _SPARK, 6, sortable=False),
+    Column("KV free", 8, 9, right=True, falls=True),
+    Column("trip", 8, 5, right=True),
+    Column("met", 11, 8),
+    Column("version", 10, 10),
+    Column("seen", 6, 7, right=True),
 )
-"""Heading and width in cells of each column; the last is the first to be cut off."""
 
 RELAYED = "⇄"
 """Beside the round trip of a node that is met through sentinels."""
@@ -42,20 +55,34 @@ _STATE: dict[str, tuple[str, Tone]] = {
     "leaving": ("◒", "dim"),
     "suspect": ("?", "warning"),
     "dead": ("✖", "bad"),
+    "quarantined": ("⊘", "bad"),
+    "doubtful": ("⊖", "warning"),
 }
 
 
-class Row(NamedTuple):
-    """A node's row; `key` is its full id, by which a table keeps its cursor."""
+def replica_order(
+    view: NetworkView, model: ModelView | None, sort: Sort | None = None
+) -> list[NodeView]:
+    """The nodes in the order of their rows.
 
-    key: str
-    cells: tuple[Span, ...]
-
-
-def replica_rows(view: NetworkView, model: ModelView | None) -> tuple[Row, ...]:
-    """Holders of `model` in slice order, then other hosts, sentinels and clients."""
+    Without a `sort`, holders of `model` come in slice order, then other hosts, sentinels and
+    clients. With one, equal nodes stay in that order, and those without the figure come last.
+    """
     nodes = sorted(view.nodes, key=lambda node: _order(node, model))
-    return tuple(Row(node.node, _cells(node, model)) for node in nodes)
+    read = _SORTS.get(sort.column) if sort is not None else None
+    if sort is None or read is None:
+        return nodes
+    read_state = sort.column == "state"
+    known: list[tuple[_Rank, NodeView]] = []
+    unknown: list[NodeView] = []
+    for node in nodes:
+        rank = (node_state(node, model)[1],) if read_state else read(node)
+        if rank is None:
+            unknown.append(node)
+        else:
+            known.append((rank, node))
+    known.sort(key=lambda pair: pair[0], reverse=sort.falling)
+    return [node for _, node in known] + unknown
 
 
 def _order(node: NodeView, model: ModelView | None) -> tuple[int, int, int, str]:
@@ -65,8 +92,42 @@ def _order(node: NodeView, model: ModelView | None) -> tuple[int, int, int, str]
     return rank, 0, 0, node.node
 
 
-def _cells(node: NodeView, model: ModelView | None) -> tuple[Span, ...]:
-    glyph, word, tone = _state(node, model)
+_Rank = tuple[float | str, ...]
+
+
+def _when(known: bool, *rank: float | str) -> _Rank | None:
+    return rank if known else None
+
+
+def _trip_rank(node: NodeView) -> _Rank | None:
+    if node.me or node.rtt_s is None:
+        return (0.0,) if node.me else None
+    return (node.rtt_s,) if math.isfinite(node.rtt_s) else None
+
+
+_SORTS: dict[str, Callable[[NodeView], _Rank | None]] = {
+    "node": lambda node: (node.node,),
+    "slice": lambda node: (node.slice.start, node.slice.end) if node.slice else None,
+    "state": lambda node: (node.liveness,),
+    "load": lambda node: _when(
+        node.kv_budget > 0 or node.sessions > 0,
+        node.sessions,
+        percent(node.kv_used, node.kv_budget),
+    ),
+    "tok/s": lambda node: _when(node.tokens_per_s >= 0.05, node.tokens_per_s),
+    "KV free": lambda node: _when(node.kv_budget > 0, node.kv_budget - node.kv_used),
+    "trip": _trip_rank,
+    "met": lambda node: (met(node),),
+    "version": lambda node: (node.version,),
+    "seen": lambda node: (0.0 if node.me else node.last_seen_s,),
+}
+
+
+def replica_cells(
+    node: NodeView, model: ModelView | None, speeds: Series = NO_SERIES
+) -> tuple[Span, ...]:
+    """A node's row: one cell for each of `COLUMNS`; `speeds` is its history of tokens/s."""
+    glyph, word, tone = node_state(node, model)
     gone: Tone = "dim" if node.liveness == "dead" else "plain"
     name = clean_line(node.short, 8)
     return (
@@ -74,20 +135,29 @@ def _cells(node: NodeView, model: ModelView | None) -> tuple[Span, ...]:
         Span(str(node.slice) if node.slice else NOTHING, gone if node.slice else "dim"),
         Span(f"{glyph} {word}", tone),
         Span(_load(node), gone),
-        Span(speed_text(node.tokens_per_s).rjust(5), gone),
+        Span(speed_text(node.tokens_per_s), gone),
+        Span(_spark(speeds), "accent"),
+        Span(_free(node), gone),
         Span(_trip(node), gone),
-        Span((NOTHING if node.me else age_text(node.last_seen_s)).rjust(6), gone),
-        Span(f" {_met(node)}", "warning" if unreachable(node) else gone),
+        Span(met(node), "warning" if unreachable(node) else gone),
+        Span(clean_line(node.version, 10), gone),
+        Span(NOTHING if node.me else age_text(node.last_seen_s), gone),
     )
+
+
+def _spark(speeds: Series) -> str:
+    if highest(speeds.values) < 0.05:
+        return ""
+    return sparkline(speeds.values, _SPARK, span=SAMPLES, phase=speeds.phase)
 
 
 def _trip(node: NodeView) -> str:
     trip = "local" if node.me else round_trip_text(node.rtt_s)
-    return trip.rjust(7) + (RELAYED if node.relays else "")
+    return trip + (RELAYED if node.relays else " ")
 
 
-def _met(node: NodeView) -> str:
-    """How others reach a node."""
+def met(node: NodeView) -> str:
+    """How others reach a node, in a word."""
     if node.relays:
         return "relayed"
     if node.addresses:
@@ -95,10 +165,12 @@ def _met(node: NodeView) -> str:
     return "unreachable" if unreachable(node) else NOTHING
 
 
-def _state(node: NodeView, model: ModelView | None) -> tuple[str, str, Tone]:
-    if node.liveness != "alive":
-        glyph, tone = _STATE[node.liveness]
-        return glyph, node.liveness, tone
+def node_state(node: NodeView, model: ModelView | None) -> tuple[str, str, Tone]:
+    """A node's state as shape, word and tone; `model` is the one that is shown."""
+    trouble = _trouble(node)
+    if trouble is not None:
+        glyph, tone = _STATE[trouble]
+        return glyph, trouble, tone
     if node.state is None or node.slice is None:
         return "·", "idle" if node.role == "host" else node.role, "dim"
     glyph, tone = _STATE[node.state]
@@ -108,7 +180,30 @@ def _state(node: NodeView, model: ModelView | None) -> tuple[str, str, Tone]:
     return glyph, node.state, tone
 
 
+def _trouble(node: NodeView) -> str | None:
+    """What matters more than what a node holds: the worst of it."""
+    if node.liveness == "dead":
+        return "dead"
+    if node.quarantine is not None:
+        return node.quarantine
+    return "suspect" if node.liveness == "suspect" else None
+
+
 def _load(node: NodeView) -> str:
     if node.kv_budget <= 0 and node.sessions <= 0:
         return NOTHING
     return f"{node.sessions} · {percent(node.kv_used, node.kv_budget)} %"
+
+
+def _free(node: NodeView) -> str:
+    return size_text(node.kv_budget - node.kv_used) if node.kv_budget > 0 else NOTHING
+
+
+def counted_states(nodes: Iterable[NodeView]) -> str:
+    """How many of `nodes` are in trouble, in words; empty when none is."""
+    troubles = [trouble for trouble in map(_trouble, nodes) if trouble is not None]
+    return " · ".join(
+        f"{troubles.count(word)} {word}"
+        for word in ("dead", "quarantined", "doubtful", "suspect")
+        if word in troubles
+    )

@@ -11,6 +11,7 @@ from textual.widgets import Footer
 
 from diffuse_tui.presenter.banner import Link
 from diffuse_tui.presenter.facts import Facts
+from diffuse_tui.presenter.history import NodeHistory
 from diffuse_tui.presenter.standing import choose, refusal
 from diffuse_tui.screens.frame import FramedScreen
 from diffuse_tui.screens.kept import KeptConversations
@@ -22,7 +23,7 @@ from diffuse_tui.widgets.coverage_map import CoverageMap
 from diffuse_tui.widgets.event_log import EventLog
 from diffuse_tui.widgets.machine_panel import MachinePanel
 from diffuse_tui.widgets.prompt import Prompt
-from diffuse_tui.widgets.replica_table import ReplicaTable
+from diffuse_tui.widgets.replica_table import ReplicaPanel, ReplicaTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +78,7 @@ class MainScreen(FramedScreen[None]):
     def __init__(self, title: str, wanted: str | None, *, open_chat: bool = False) -> None:
         super().__init__()
         self._facts = Facts(title, wanted, None, None, Link("connecting"))
+        self._history = NodeHistory()
         self._chosen: str | None = None
         self._stall: Timer | None = None
         self._page: Page = "chat"
@@ -92,7 +94,7 @@ class MainScreen(FramedScreen[None]):
             with Vertical(id="dashboard"):
                 with Vertical(id="network"):
                     yield CoverageMap()
-                    yield ReplicaTable()
+                    yield ReplicaPanel()
                 with Vertical(id="host"):
                     yield MachinePanel()
                     yield EventLog()
@@ -114,6 +116,7 @@ class MainScreen(FramedScreen[None]):
         self._facts = self._facts._replace(
             view=message.view, telemetry=message.telemetry, link=Link("attached")
         )
+        self._history.note(message.view)
         self._draw()
         self._opened()
 
@@ -147,7 +150,7 @@ class MainScreen(FramedScreen[None]):
         if facts.view is not None:
             model = choose(facts.view, facts.wanted, self._chosen)
             self.query_one(CoverageMap).show_model(model, facts.view.nodes)
-            self.query_one(ReplicaTable).show_view(facts.view, model)
+            self.query_one(ReplicaPanel).show_view(facts.view, model, self._history)
             self.query_one(MachinePanel).show_view(facts.view, facts.telemetry)
             if facts.link.state in ("attached", "stalled"):
                 why = refusal(model, facts.view, facts.wanted)
@@ -233,50 +236,18 @@ class MainScreen(FramedScreen[None]):
         current = self._facts.model.fingerprint if self._facts.model else None
         self.app.push_screen(ModelScreen(view, current), self._picked)
 
-    def on_data_table_row_selected(self, message: ReplicaTable.RowSelected) -> None:
+    def on_replica_panel_node_chosen(self, message: ReplicaPanel.NodeChosen) -> None:
         """Tell all that is known of the node under the cursor."""
         message.stop()
         self.open_node(message.node)
-
-    def on_coverage_map_node_chosen(self, message: CoverageMap.NodeChosen) -> None:
-        """Tell all that is known of the node under the map's cursor."""
-        message.stop()
-        self.open_node(message.node)
-
-    def use_archive(self, archive: Archive) -> None:
-        """From now on conversations are kept here."""
-        self._kept.use(archive)
-
-    def action_conversations(self) -> None:
-        """List the conversations that are kept, to open or search them."""
-        self._kept.show(self._facts)
-
-    def on_chat_pane_export(self, message: ChatPane.Export) -> None:
-        """Write the conversation to a file."""
-        message.stop()
-        self._kept.export(message)
-
-    def use_archive(self, archive: Archive) -> None:
-        """From now on conversations are kept here."""
-        self._kept.use(archive)
-
-    def action_conversations(self) -> None:
-        """List the conversations that are kept, to open or search them."""
-        self._kept.show(self._facts)
-
-    def on_chat_pane_export(self, message: ChatPane.Export) -> None:
-        """Write the conversation to a file."""
-        message.stop()
-        self._kept.export(message)
 
     def open_node(self, node_id: str) -> None:
         """Tell all that is known of a node; afterwards the cursor is on the last one shown."""
         from diffuse_tui.screens.node import NodeScreen
 
-        nodes = self._facts.view.nodes if self._facts.view else ()
-        for node in nodes:
-            if node.node == node_id:
-                self.app.push_screen(NodeScreen(node))
+        table = self.query_one(ReplicaTable)
+        screen = NodeScreen(self._facts, node_id, self._history, table.keys)
+        self.app.push_screen(screen, lambda _: table.move_to(screen.node_id))
 
     def commands(self) -> Iterator[Command]:
         """The models and nodes that can be gone to by name."""

@@ -61,6 +61,7 @@ class LineTable(ScrollView, can_focus=True):
     LineTable:focus > .line-table--cursor {
         background: $block-cursor-background; color: $block-cursor-foreground;
     }
+    LineTable:focus:nocolor > .line-table--cursor { text-style: reverse; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "step(-1)", "Up", show=False),

@@ -1,92 +1,172 @@
-"""The replica table: every node, updated cell by cell so that cursor and scroll stay."""
+"""The replica table: every node of the network, sorted and filtered as one likes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
-from textual.widgets import DataTable
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
 
 from diffuse_tui.presenter.figures import counted
-from diffuse_tui.presenter.replicas import COLUMNS, replica_rows
+from diffuse_tui.presenter.replica_filter import node_filter
+from diffuse_tui.presenter.replicas import (
+    COLUMNS,
+    counted_states,
+    replica_cells,
+    replica_order,
+)
+from diffuse_tui.presenter.spans import Span
 from diffuse_tui.widgets.focus import PageTarget
-from diffuse_tui.widgets.paint import Painter
+from diffuse_tui.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.view import ModelView, NetworkView
-    from diffuse_tui.presenter.replicas import Row
-    from diffuse_tui.presenter.spans import Span
+    from textual.app import ComposeResult
+    from textual.widgets import Input
+
+    from diffuse_core.domain.view import ModelView, NetworkView, NodeView
+    from diffuse_tui.presenter.history import NodeHistory
+    from diffuse_tui.widgets.filter_line import FilterLine
+
+_NO_NODE = (Span("no node is known yet", "dim"),)
+_NO_MATCH = (Span("no node matches these words; Esc clears them", "warning"),)
 
 
-class _FirstCell(Text):
-    """The cell that carries its row's place, by which the table sorts."""
+class ReplicaTable(PageTarget, LineTable):
+    """The rows; the panel around them has the frame and the filter."""
 
-    place = 0
-
-
-class ReplicaTable(PageTarget, DataTable[Text]):
-    """One row per node."""
-
-    BORDER_TITLE = "Replicas"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "copy_id", "Copy the node's id", show=False),
+        Binding("Y", "copy_row", "Copy the row", show=False),
+    ]
 
     def __init__(self) -> None:
-        super().__init__(id="replicas", cursor_type="row", cell_padding=0)
-        self._shown: dict[str, tuple[Span, ...]] = {}
-        self._order: list[str] = []
-        self._painter = Painter(self)
+        super().__init__(COLUMNS, id="replicas", empty=_NO_NODE)
 
-    def on_mount(self) -> None:
-        """Set the columns up."""
-        for name, width in COLUMNS:
-            self.add_column(Text(name), key=name, width=width)
+    def action_copy_id(self) -> None:
+        """Hand what the mouse has selected, else the full id, to the terminal's clipboard."""
+        key = self.cursor_key
+        selected = self.screen.get_selected_text()
+        if selected or key:
+            self._copy(selected or key or "", "the selected text" if selected else "the id")
 
-    def show_view(self, view: NetworkView, model: ModelView | None) -> None:
-        """Bring the rows up to date, touching only what changed."""
-        rows = replica_rows(view, model)
-        current = self._under_cursor()
-        keys = [row.key for row in rows]
-        alive = set(keys)
-        for key in [key for key in self._shown if key not in alive]:
-            self.remove_row(key)
-            del self._shown[key]
-        for row in rows:
-            self._put(row)
-        if keys != self._order:
-            self._arrange(keys, current)
-        hosts = sum(1 for node in view.nodes if node.role == "host")
-        self.border_subtitle = f"{counted(hosts, 'host')} · {counted(len(view.nodes), 'node')}"
+    def action_copy_row(self) -> None:
+        """Hand the row under the cursor to the terminal's clipboard."""
+        if self.cursor_key is not None:
+            self._copy(self.row_text(self.cursor_key), "the row")
 
-    def _under_cursor(self) -> str | None:
-        row = self.cursor_row
-        return self.ordered_rows[row].key.value if self.is_valid_row_index(row) else None
+    def _copy(self, text: str, what: str) -> None:
+        self.app.copy_to_clipboard(text)
+        self.notify(f"{what} went to the terminal's clipboard".capitalize(), markup=False)
 
-    def _put(self, row: Row) -> None:
-        before = self._shown.get(row.key)
-        self._shown[row.key] = row.cells
-        if before is None:
-            first, *rest = (self._cell(span) for span in row.cells)
-            self.add_row(_FirstCell(first.plain, first.style), *rest, key=row.key)
+
+class ReplicaPanel(Vertical):
+    """A frame around the table, and a filter line at its foot when there is a filter."""
+
+    BORDER_TITLE = "Replicas"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter the replicas", show=False),
+        Binding("escape", "clear_filter", "Clear the filter", show=False),
+    ]
+
+    class NodeChosen(Message):
+        """Please tell all about a node."""
+
+        def __init__(self, node: str) -> None:
+            super().__init__()
+            self.node = node
+
+    def __init__(self) -> None:
+        super().__init__(id="replica-panel")
+        self._view: NetworkView | None = None
+        self._model: ModelView | None = None
+        self._history: NodeHistory | None = None
+        self._by_id: dict[str, NodeView] = {}
+        self._words = ""
+        self._line: FilterLine | None = None
+
+    def compose(self) -> ComposeResult:
+        """The table; the filter line comes with the first filter."""
+        yield ReplicaTable()
+
+    @property
+    def table(self) -> ReplicaTable:
+        """The rows."""
+        return self.query_one(ReplicaTable)
+
+    def show_view(self, view: NetworkView, model: ModelView | None, history: NodeHistory) -> None:
+        """Bring the rows up to date; sort, filter, cursor and scroll stay."""
+        self._view, self._model, self._history = view, model, history
+        self._by_id = {node.node: node for node in view.nodes}
+        self._arrange()
+
+    def _arrange(self) -> None:
+        if self._view is None:
             return
-        for (name, _), old, new in zip(COLUMNS, before, row.cells, strict=True):
-            if old != new:
-                cell = self._cell(new)
-                if name == COLUMNS[0][0]:
-                    cell = _FirstCell(cell.plain, cell.style)
-                    cell.place = self._order.index(row.key) if row.key in self._order else 0
-                self.update_cell(row.key, name, cell)
+        nodes = replica_order(self._view, self._model, self.table.sort)
+        shown = node_filter(self._words, self._model)
+        left = nodes if shown is None else [node for node in nodes if shown(node)]
+        self.table.empty = _NO_NODE if shown is None else _NO_MATCH
+        self.table.show([node.node for node in left], self._cells)
+        self.border_subtitle = self._said(self._view, None if shown is None else len(left))
 
-    def _cell(self, span: Span) -> Text:
-        return Text(
-            span.text, self._painter.own_style(span.tone), no_wrap=True, overflow="ellipsis"
-        )
+    def _cells(self, key: str) -> tuple[Span, ...]:
+        node = self._by_id[key]
+        if self._history is None:
+            return replica_cells(node, self._model)
+        return replica_cells(node, self._model, self._history.series(key, "speed"))
 
-    def _arrange(self, keys: list[str], current: str | None) -> None:
-        """Sort rows into the order of `keys`; the cursor stays on its node."""
-        for place, key in enumerate(keys):
-            cell = self.get_cell(key, COLUMNS[0][0])
-            if isinstance(cell, _FirstCell):
-                cell.place = place
-        self.sort(COLUMNS[0][0], key=lambda cell: cell.place)
-        self._order = keys
-        if current is not None and current in self._shown:
-            self.move_cursor(row=self.get_row_index(current), scroll=False)
+    @staticmethod
+    def _said(view: NetworkView, left: int | None) -> str:
+        if left is not None:
+            return f"{left} of {len(view.nodes)} · Esc shows all"
+        hosts = sum(1 for node in view.nodes if node.role == "host")
+        told = (counted(hosts, "host"), counted(len(view.nodes), "node"))
+        return " · ".join((*told, *filter(None, (counted_states(view.nodes),))))
+
+    # --- what the table and the filter tell ---------------------------------------------------
+
+    def on_line_table_sorted(self, message: LineTable.Sorted) -> None:
+        """Another order."""
+        message.stop()
+        self._arrange()
+
+    def on_line_table_row_selected(self, message: LineTable.RowSelected) -> None:
+        """Ask for all that is known of a node."""
+        message.stop()
+        self.post_message(self.NodeChosen(message.key))
+
+    async def action_filter(self) -> None:
+        """Type words that leave only some rows."""
+        from diffuse_tui.widgets.filter_line import FilterLine
+
+        if self._line is None:
+            self._line = FilterLine("id, state, role, 12:18, layer:14, relayed … (! inverts)")
+            await self.mount(self._line)
+        self._line.focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Esc is the screen's when there is no filter."""
+        del parameters
+        return action != "clear_filter" or self._line is not None
+
+    def action_clear_filter(self) -> None:
+        """Show every node again."""
+        if self._line is not None:
+            self._line.action_clear()
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        """Every key filters."""
+        message.stop()
+        self._words = message.value
+        self._arrange()
+
+    async def on_filter_line_left(self, message: FilterLine.Left) -> None:
+        """Back to the rows."""
+        message.stop()
+        self.screen.set_focus(self.table)
+        if message.cleared and self._line is not None:
+            line, self._line = self._line, None
+            self._words = ""
+            await line.remove()
+            self._arrange()
