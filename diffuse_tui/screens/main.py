@@ -241,6 +241,24 @@ class MainScreen(FramedScreen[None]):
         message.stop()
         self.open_node(message.node)
 
+    def on_coverage_map_node_chosen(self, message: CoverageMap.NodeChosen) -> None:
+        """Tell all that is known of the node under the map's cursor."""
+        message.stop()
+        self.open_node(message.node)
+
+    def use_archive(self, archive: Archive) -> None:
+        """From now on conversations are kept here."""
+        self._kept.use(archive)
+
+    def action_conversations(self) -> None:
+        """List the conversations that are kept, to open or search them."""
+        self._kept.show(self._facts)
+
+    def on_chat_pane_export(self, message: ChatPane.Export) -> None:
+        """Write the conversation to a file."""
+        message.stop()
+        self._kept.export(message)
+
     def open_node(self, node_id: str) -> None:
         """Tell all that is known of a node; afterwards the cursor is on the last one shown."""
         from diffuse_tui.screens.node import NodeScreen
