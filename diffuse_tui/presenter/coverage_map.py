@@ -13,7 +13,7 @@ from diffuse_core.domain.slices import ranges_where
 from diffuse_tui.presenter.spans import Line, Span, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from diffuse_core.domain.slices import Slice
     from diffuse_core.domain.view import ModelView
@@ -80,17 +80,39 @@ class MapFrame(NamedTuple):
         return LABEL + at
 
 
-def map_frame(model: ModelView, rows: Sequence[MapRow], width: int) -> MapFrame:
-    """Lay the map out for `width` cells; columns on the right go first when it is narrow."""
+def map_frame(
+    model: ModelView,
+    rows: Sequence[MapRow],
+    width: int,
+    *,
+    edges: Collection[int] = (),
+    plain: bool = False,
+) -> MapFrame:
+    """Lay the map out for `width` cells; columns on the right go first when it is narrow.
+
+    Args:
+        model: what is drawn.
+        rows: its holders.
+        width: cells of a line.
+        edges: layers besides at which something begins or ends.
+        plain: without the columns on the right.
+    """
     room = width - LABEL - 1
-    show_slice = room - _SLICE_WIDTH >= 24
+    show_slice = not plain and room - _SLICE_WIDTH >= 24
     show_state = show_slice and room - _SLICE_WIDTH - _STATE_WIDTH >= 30
     area = room - (_SLICE_WIDTH if show_slice else 0) - (_STATE_WIDTH if show_state else 0)
     area = max(_MIN_AREA, area)
     spans = tuple(_span(cell, area, model.layers) for cell in range(area))
     worst = tuple(min(model.replicas[start:end], default=0) for start, end in spans)
-    cuts = _cuts(model, rows, area)
-    return MapFrame(model, tuple(rows), width, area, show_slice, show_state, cuts, spans, worst)
+    cuts = {0, model.layers, *edges}
+    for row in rows:
+        cuts |= {row.part.start, min(row.part.end, model.layers)}
+    if len(cuts) * _CROWDED > area:
+        # Boundaries everywhere tell nothing: regular steps do.
+        step = max(1, model.layers // max(1, area // (2 * _CROWDED)))
+        cuts = {*range(0, model.layers, step), model.layers}
+    found = frozenset(cuts)
+    return MapFrame(model, tuple(rows), width, area, show_slice, show_state, found, spans, worst)
 
 
 def _span(cell: int, area: int, layers: int) -> tuple[int, int]:
@@ -98,21 +120,6 @@ def _span(cell: int, area: int, layers: int) -> tuple[int, int]:
     if layers <= area:
         return start, start + 1
     return start, max(start + 1, (cell + 1) * layers // area)
-
-
-def _cuts(model: ModelView, rows: Sequence[MapRow], area: int) -> frozenset[int]:
-    cuts = {0, model.layers}
-    for row in rows:
-        cuts |= {row.part.start, min(row.part.end, model.layers)}
-    if not rows:
-        # Without rows it is the counts that change somewhere.
-        counts = model.replicas
-        cuts |= {at for at in range(1, len(counts)) if counts[at] != counts[at - 1]}
-    if len(cuts) * _CROWDED > area:
-        # Boundaries everywhere tell nothing: regular steps do.
-        step = max(1, model.layers // max(1, area // (2 * _CROWDED)))
-        cuts = {*range(0, model.layers, step), model.layers}
-    return frozenset(cuts)
 
 
 def legend(width: int) -> str:

@@ -26,7 +26,13 @@ class Section(NamedTuple):
 
 COVERAGE = Section(
     "Coverage",
-    (("↑ ↓  j k", "scroll the holders"),),
+    (
+        ("↑ ↓  j k  g G", "the cursor over the holders"),
+        ("← →  h l", "the cursor over the layers: who holds each; Home, End"),
+        ("Enter", "all that is known of the holder; the holders that share a row"),
+        ("u", "one row for holders of equal slice and state, or one for each"),
+        ("Esc", "no cursor"),
+    ),
 )
 REPLICAS = Section(
     "Replicas",
@@ -65,7 +71,17 @@ MAIN = Section(
 
 # --- full screens over it (a section each, named as the screen's CRUMB) ---------------------
 
-WHAT_IF = Section("What if", ())
+WHAT_IF = Section(
+    "What if",
+    (
+        ("↑ ↓  j k", "choose the host that goes"),
+        ("Space  Enter", "mark it, so that several go at once; x marks none"),
+        ("a", "hosts that come: type their memory, 2 GB or 3 x 1.5GiB"),
+        ("+ -", "one more, one less of them; in the line ↑ and ↓"),
+        ("/", "show only hosts that match"),
+        ("m", "ask about another model"),
+    ),
+)
 HOST = Section(
     "Host",
     (

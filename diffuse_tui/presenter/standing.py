@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_core.domain.plain_text import clean_line, shorten
 from diffuse_core.domain.standing import coming_text, lack_text, least_text, remedy_text
-from diffuse_tui.presenter.figures import counted
-from diffuse_tui.presenter.spans import Line, Span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,15 +132,3 @@ def choose(view: NetworkView, wanted: str | None, chosen: str | None) -> ModelVi
 
 def _best(models: Sequence[ModelView]) -> ModelView | None:
     return max(models, key=lambda m: (m.servable, m.hosts, m.fingerprint), default=None)
-
-
-def model_lines(model: ModelView) -> tuple[Line, ...]:
-    """A model in the picker: its name and figures, and how it stands."""
-    state = standing(model)
-    facts = (
-        f"  {counted(model.layers, 'layer')} · {model.contract} · {counted(model.hosts, 'host')}"
-    )
-    return (
-        (Span(clean_line(model.id, 60), "accent"), Span(facts, "dim")),
-        (Span(f"{state.glyph} {state.word}: ", state.tone), Span(state.detail)),
-    )

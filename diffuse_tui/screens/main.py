@@ -9,18 +9,20 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Footer
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.banner import Link
 from diffuse_tui.presenter.facts import Facts
 from diffuse_tui.presenter.history import NodeHistory
 from diffuse_tui.presenter.standing import choose, refusal
+from diffuse_tui.screens.follower import Follower
 from diffuse_tui.screens.frame import FramedScreen
-from diffuse_tui.screens.kept import KeptConversations
 from diffuse_tui.screens.kept import KeptConversations
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.widgets.banner import Banner
 from diffuse_tui.widgets.chat_pane import ChatPane
 from diffuse_tui.widgets.coverage_map import CoverageMap
 from diffuse_tui.widgets.event_log import EventLog
+from diffuse_tui.widgets.event_panel import EventPanel
 from diffuse_tui.widgets.machine_panel import MachinePanel
 from diffuse_tui.widgets.prompt import Prompt
 from diffuse_tui.widgets.replica_table import ReplicaPanel, ReplicaTable
@@ -35,12 +37,21 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.view import ModelView, NetworkView
     from diffuse_tui.archive.store import Archive
-    from diffuse_tui.archive.store import Archive
     from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
     from diffuse_tui.screens.palette import Command
 
 Page = Literal["network", "chat", "machine"]
 _PAGES: dict[Page, str] = {"network": "#network", "chat": "#chat", "machine": "#host"}
+
+_WANTED = {
+    "history": "conversations",
+    "parameters": "parameters",
+    "waterfall": "waterfall",
+    "help": "help",
+    "models": "pick_model",
+    "quit": "app.ask_to_quit",
+}
+"""The actions for what the chat asks to be opened."""
 
 WIDE, TALL = 110, 28
 
@@ -64,13 +75,17 @@ class MainScreen(FramedScreen[None]):
         Binding("e", "page('machine')", "Machine and events", show=False),
         Binding("f5", "pick_model", "Model", key_display="F5"),
         Binding("m", "pick_model", "Model", show=False),
+        Binding("f6", "what_if", "What if", key_display="F6"),
+        Binding("w", "what_if", "What if", show=False),
         Binding("f7", "host", "Host", key_display="F7"),
         Binding("h", "host", "Host a model on this machine", show=False),
         Binding("f8", "conversations", "Conversations", key_display="F8"),
         Binding("o", "conversations", "Conversations", show=False),
-        Binding("f8", "conversations", "Conversations", key_display="F8"),
-        Binding("o", "conversations", "Conversations", show=False),
-        Binding("y", "copy_answer", "Copy the answer", show=False),
+        Binding("y", "chat('copy')", "Copy the answer", show=False),
+        Binding("Y", "chat('copy', 'code')", "Copy the last code block", show=False),
+        Binding("R", "chat('regenerate')", "Answer the last question anew", show=False),
+        Binding("E", "chat('edit')", "Edit the last question", show=False),
+        Binding("u", "chat('other')", "The version before regenerating or editing", show=False),
         Binding("escape", "escape", "Stop / leave", show=False),
         Binding("q", "app.ask_to_quit", "Quit", show=False),
     ]
@@ -85,7 +100,6 @@ class MainScreen(FramedScreen[None]):
         self._opening = not open_chat
         self._why: str | None = None
         self._kept = KeptConversations(self)
-        self._kept = KeptConversations(self)
 
     def compose(self) -> ComposeResult:
         """Banner, dashboard, chat, keys."""
@@ -97,7 +111,7 @@ class MainScreen(FramedScreen[None]):
                     yield ReplicaPanel()
                 with Vertical(id="host"):
                     yield MachinePanel()
-                    yield EventLog()
+                    yield EventPanel()
             yield ChatPane()
         yield self.too_small()
         yield Footer(show_command_palette=False, compact=True)
@@ -129,7 +143,9 @@ class MainScreen(FramedScreen[None]):
 
     def on_events_arrived(self, message: EventsArrived) -> None:
         """Log events."""
-        self.query_one(EventLog).add(message.events)
+        view = self._facts.view
+        now = view.taken_at if view is not None else message.events[-1].at
+        self.query_one(EventPanel).add(message.events, now)
 
     def on_link_changed(self, message: LinkChanged) -> None:
         """Tell how the app is tied to its node."""
@@ -143,7 +159,7 @@ class MainScreen(FramedScreen[None]):
         self._facts = self._facts._replace(link=Link("stalled", reason))
         self._draw()
 
-    def _draw(self) -> None:
+    def _draw(self, *, picked: bool = False) -> None:
         facts = self._facts
         model: ModelView | None = None
         why: str | None = "the app is not attached to its node"
@@ -157,10 +173,11 @@ class MainScreen(FramedScreen[None]):
         self._facts = facts._replace(model=model)
         self.query_one(Banner).facts = self._facts
         for screen in self.app.screen_stack:
-            if isinstance(screen, LiveScreen):
+            if isinstance(screen, LiveScreen | Follower):
                 screen.show(self._facts)
         self._why = why
-        self.query_one(ChatPane).show_model(model, why)
+        names = tuple(dict.fromkeys(each.id for each in facts.view.models)) if facts.view else ()
+        self.query_one(ChatPane).show_model(model, why, names, picked=picked)
 
     @property
     def help_name(self) -> str:
@@ -208,14 +225,42 @@ class MainScreen(FramedScreen[None]):
 
     def action_escape(self) -> None:
         """Stop the generation; else back to all panels; else leave the prompt for the letters."""
-        if self.query_one(ChatPane).stop_generation() or self.zoom_out():
+        pane = self.query_one(ChatPane)
+        if pane.stop_generation() or pane.leave_edit() or self.zoom_out():
             return
         if isinstance(self.focused, Prompt):
             self.set_focus(self.query_one("#conversation"))
 
-    def action_copy_answer(self) -> None:
-        """Hand the last answer to the terminal's clipboard."""
-        self.query_one(ChatPane).copy_answer()
+    def action_chat(self, command: str, rest: str = "") -> None:
+        """Run one of the chat's commands."""
+        if command == "edit":
+            self.action_page("chat")
+        self.query_one(ChatPane).do(command, rest)
+
+    def on_chat_pane_ask(self) -> None:
+        """A conversation stays with its model: another that is better held takes no part in it."""
+        if self._facts.model is not None:
+            self._chosen = self._facts.model.fingerprint
+
+    async def on_chat_pane_wants(self, message: ChatPane.Wants) -> None:
+        """Open what the chat asks for."""
+        message.stop()
+        if message.what == "model":
+            self._pick_by_name(message.name)
+        else:
+            await self.run_action(_WANTED[message.what])
+
+    def _pick_by_name(self, name: str) -> None:
+        models = self._facts.view.models if self._facts.view else ()
+        found = [m for m in models if name in (m.id, m.fingerprint)] or [
+            m for m in models if name.lower() in m.id.lower()
+        ]
+        if len(found) == 1:
+            self._picked(found[0].fingerprint)
+        else:
+            few = f"{len(found)} models on this network match" if found else "no model here is"
+            why = f"{few} {clean_line(name, 60)}; Tab after /model lists them, F5 all"
+            self.query_one(ChatPane).say(why, "bad")
 
     # --- other screens ----------------------------------------------------------------------
 
@@ -229,12 +274,14 @@ class MainScreen(FramedScreen[None]):
         """Choose among the models of the network."""
         from diffuse_tui.screens.models import ModelScreen
 
-        view: NetworkView | None = self._facts.view
-        if view is None or not view.models:
-            self.notify("There is no model on this network yet.", markup=False)
-            return
         current = self._facts.model.fingerprint if self._facts.model else None
-        self.app.push_screen(ModelScreen(view, current), self._picked)
+        self.app.push_screen(ModelScreen(self._facts, current), self._picked)
+
+    def action_what_if(self) -> None:
+        """Ask what it means when nodes go or hosts come."""
+        from diffuse_tui.screens.what_if import WhatIfScreen
+
+        self.app.push_screen(WhatIfScreen(self._facts))
 
     def on_replica_panel_node_chosen(self, message: ReplicaPanel.NodeChosen) -> None:
         """Tell all that is known of the node under the cursor."""
@@ -283,4 +330,4 @@ class MainScreen(FramedScreen[None]):
     def _picked(self, fingerprint: str | None) -> None:
         if fingerprint is not None:
             self._chosen = fingerprint
-            self._draw()
+            self._draw(picked=True)

@@ -1,51 +1,150 @@
-"""The model picker."""
+"""The model picker: all models of the network, kept up to date while it is open."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
+from textual.widgets import Static
 
-from diffuse_tui.presenter.standing import model_lines
+from diffuse_tui.presenter.model_rows import COLUMNS, listed, model_cells, model_sentence
+from diffuse_tui.presenter.spans import Span
+from diffuse_tui.screens.follower import Follower
+from diffuse_tui.widgets.line_table import LineTable
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.widgets import Input
 
-    from diffuse_core.domain.view import NetworkView
+    from diffuse_core.domain.view import ModelView
+    from diffuse_tui.presenter.facts import Facts
+    from diffuse_tui.widgets.filter_line import FilterLine
+
+_NONE = (Span("no model on this network yet; Esc, then h: host one here", "dim"),)
+_NO_MATCH = (Span("no model matches these words; Esc shows all", "warning"),)
 
 
-class ModelScreen(ModalScreen[str | None]):
-    """Gives back the fingerprint that was chosen, or None."""
+class ModelScreen(Follower, ModalScreen[str | None]):
+    """Gives back the fingerprint that was chosen, or None.
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss(None)", "Close")]
+    Args:
+        facts: the newest picture.
+        current: fingerprint of the model that is shown now.
+    """
 
-    def __init__(self, view: NetworkView, current: str | None) -> None:
+    AUTO_FOCUS = "#models"
+    DEFAULT_CSS = """
+    ModelScreen { align: center middle; background: $background 70%; }
+    #model-box {
+        width: 92; max-width: 95%; height: auto; max-height: 90%;
+        border: round $border; background: $surface; padding: 0 1;
+        border-title-color: $primary; border-subtitle-color: $dim;
+    }
+    #models { height: auto; max-height: 20; background: $surface; }
+    #model-said { height: 2; padding: 0 1; margin-top: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss(None)", "Close"),
+        Binding("slash", "filter", "Filter the models"),
+    ]
+
+    def __init__(self, facts: Facts, current: str | None) -> None:
         super().__init__()
-        self._view = view
+        self._facts = facts
         self._current = current
+        self._models: dict[str, ModelView] = {}
+        self._words = ""
+        self._line: FilterLine | None = None
 
     def compose(self) -> ComposeResult:
-        """All models, each with its state sentence."""
-        options = [
-            Option(content(model_lines(model)), id=f"m{index}")
-            for index, model in enumerate(self._view.models)
-        ]
-        picker = OptionList(*options, id="models", markup=False)
-        picker.border_title = "Models on this network"
-        picker.border_subtitle = "Enter chooses · Esc closes"
-        yield picker
+        """A table, and a sentence about the model under the cursor."""
+        with Vertical(id="model-box") as box:
+            box.border_title = "Models on this network"
+            box.border_subtitle = "Enter chooses · / filters · Esc closes"
+            yield LineTable(COLUMNS, id="models", empty=_NONE)
+            yield Static(id="model-said")
 
     def on_mount(self) -> None:
         """Start on the model that is shown."""
-        for index, model in enumerate(self._view.models):
-            if model.fingerprint == self._current:
-                self.query_one(OptionList).highlighted = index
+        self._show()
+        if self._current is not None:
+            self._table.move_to(self._current)
+        self._say()
 
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+    def show(self, facts: Facts) -> None:
+        """A newer picture came."""
+        self._facts = facts
+        if self.is_mounted:
+            self._show()
+
+    @property
+    def _table(self) -> LineTable:
+        return self.query_one("#models", LineTable)
+
+    def _show(self) -> None:
+        table = self._table
+        everything = self._facts.view.models if self._facts.view is not None else ()
+        self._models = listed(everything, self._words, table.sort)
+        table.empty = _NO_MATCH if everything else _NONE
+        table.show(list(self._models), self._cells)
+        some = f"{len(self._models)} of {len(everything)}" if self._words else str(len(everything))
+        self.query_one("#model-box").border_title = f"Models on this network · {some}"
+        self._say()
+
+    def _cells(self, key: str) -> tuple[Span, ...]:
+        return model_cells(self._models[key], current=key == self._current)
+
+    def _say(self) -> None:
+        said = self.query_one("#model-said", Static)
+        model = self._models.get(self._table.cursor_key or "")
+        lines = model_sentence(model, max(20, said.size.width - 2)) if model is not None else ()
+        said.update(content(lines))
+
+    def on_resize(self) -> None:
+        """Say it in what room there is."""
+        self.call_after_refresh(self._say)
+
+    # --- what the table and the filter tell ---------------------------------------------------
+
+    def on_line_table_row_highlighted(self, message: LineTable.RowHighlighted) -> None:
+        """Another model."""
+        message.stop()
+        self._say()
+
+    def on_line_table_sorted(self, message: LineTable.Sorted) -> None:
+        """Another order."""
+        message.stop()
+        self._show()
+
+    def on_line_table_row_selected(self, message: LineTable.RowSelected) -> None:
         """Take the choice."""
         message.stop()
-        self.dismiss(self._view.models[message.option_index].fingerprint)
+        self.dismiss(message.key)
+
+    async def action_filter(self) -> None:
+        """Type words that leave only some models."""
+        from diffuse_tui.widgets.filter_line import FilterLine
+
+        if self._line is None:
+            self._line = FilterLine("name, state, dtype, answers … (! inverts)")
+            await self.query_one("#model-box").mount(self._line)
+        self.set_focus(self._line)
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        """Every key filters."""
+        message.stop()
+        self._words = message.value
+        self._show()
+
+    async def on_filter_line_left(self, message: FilterLine.Left) -> None:
+        """Back to the models."""
+        message.stop()
+        self.set_focus(self._table)
+        if message.cleared and self._line is not None:
+            line, self._line = self._line, None
+            self._words = ""
+            await line.remove()
+            self._show()

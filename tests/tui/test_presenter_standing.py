@@ -13,7 +13,6 @@ from diffuse_tui.presenter.spans import plain
 from diffuse_tui.presenter.standing import (
     absence,
     choose,
-    model_lines,
     refusal,
     standing,
 )
@@ -132,13 +131,6 @@ def test_the_model_shown_is_the_chosen_then_the_wanted_then_the_servable() -> No
     assert choose(view, None, "cd" * 32) is other
     assert choose(view, None, "gone") is base
     assert choose(network(), None, None) is None
-
-
-def test_the_picker_shows_name_and_state() -> None:
-    view = served()
-    first, second = model_lines(view.models[0])
-    assert plain(first) == f"{MODEL}  30 layers · fp32 · 2 hosts"
-    assert plain(second) == "◐ Fragile: every layer has only one holder"
 
 
 def test_a_node_that_reached_no_other_says_so_and_is_not_green() -> None:
