@@ -20,7 +20,6 @@ SUSPECT = ".suspect"
 MAX_DAMAGED = 1000
 
 _SETTINGS = (
-    "PRAGMA auto_vacuum = INCREMENTAL",  # Only a file that is empty yet takes it: first.
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
@@ -124,9 +123,11 @@ def _check(database: sqlite3.Connection) -> None:
 def _connect(path: str) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
     try:
+        if _refuse_newer(database, path) == 0:
+            # Only a file that is empty yet takes it, and it is written even where it is known.
+            database.execute("PRAGMA auto_vacuum = INCREMENTAL")
         for setting in _SETTINGS:
             database.execute(setting).fetchone()
-        _refuse_newer(database, path)
         migrate(database)
     except BaseException:
         database.close()
@@ -134,13 +135,14 @@ def _connect(path: str) -> sqlite3.Connection:
     return database
 
 
-def _refuse_newer(database: sqlite3.Connection, path: str) -> None:
+def _refuse_newer(database: sqlite3.Connection, path: str) -> int:
     version = version_of(database)
     if version > VERSION:
         raise ArchiveError(
             f"{path} was written by a newer version of Diffuse (format {version}, this one "
             f"reads up to {VERSION}); update Diffuse, or start with --no-history"
         )
+    return version
 
 
 def _set_aside(file: Path) -> Path:

@@ -15,7 +15,7 @@ from diffuse_tui.archive.apps import AppMark
 from diffuse_tui.archive.opening import MEMORY, ArchiveError, is_damage, open_database, suspect
 from diffuse_tui.archive.schema import prepare_words
 from diffuse_tui.archive.trouble import MayFail, otherwise
-from diffuse_tui.archive.upkeep import all_or_nothing, cut_left, purge_left, remove
+from diffuse_tui.archive.upkeep import all_or_nothing, cut_left, leave_no_trace, purge_left, remove
 from diffuse_tui.presenter.dialogue import Dialogue, DialogueHead, KeptTurn
 from diffuse_tui.presenter.titles import first_words
 
@@ -63,6 +63,7 @@ class Archive(MayFail):
         self._mark: AppMark | None = None
         self._owner = "memory"
         self._begun: set[int] = set()
+        self._removed = 0
         self._closed = False
         try:
             try:
@@ -89,7 +90,7 @@ class Archive(MayFail):
                     self._owner = self._mark.token
                 running = self._running()
                 self.cut = cut_left(self._database, running)
-                purge_left(self._database, running, words=self._words)
+                self._removed = purge_left(self._database, running, words=self._words)
             self._remove_over(MAX_KEPT)
         except BaseException:
             self._let_go()
@@ -314,29 +315,31 @@ class Archive(MayFail):
 
     def _remove_over(self, keep: int) -> int:
         with all_or_nothing(self._database):
-            return remove(
-                self._database,
+            return self._remove_here(
                 "id IN (SELECT id FROM conversation ORDER BY changed DESC, id DESC "
                 "LIMIT -1 OFFSET ?)",
                 (max(0, keep),),
-                words=self._words,
             )
+
+    def _remove_here(self, where: str, values: tuple[Any, ...]) -> int:
+        gone = remove(self._database, where, values, words=self._words)
+        self._removed += gone
+        return gone
 
     @otherwise(None)
     def _finish(self) -> None:
         with all_or_nothing(self._database):
-            gone = remove(self._database, "deleted_by = ?", (self._owner,), words=self._words)
+            self._remove_here("deleted_by = ?", (self._owner,))
             for number in self._begun:
-                gone += remove(
+                remove(
                     self._database,
                     "id = ? AND NOT EXISTS "
                     "(SELECT 1 FROM turn WHERE turn.conversation = conversation.id)",
                     (number,),
                     words=False,
                 )
-        if gone:
-            self._database.execute("PRAGMA incremental_vacuum").fetchall()
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if self._removed:
+            leave_no_trace(self._database, words=self._words)
 
     def _touch(self, number: int, at: float) -> bool:
         """Note when a conversation changed; False when there is none."""

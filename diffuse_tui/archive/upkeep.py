@@ -35,14 +35,24 @@ def cut_left(database: sqlite3.Connection, running: AbstractSet[str]) -> int:
     return len(left)
 
 
-def purge_left(database: sqlite3.Connection, running: AbstractSet[str], *, words: bool) -> None:
-    """Remove what apps that are gone had deleted."""
+def purge_left(database: sqlite3.Connection, running: AbstractSet[str], *, words: bool) -> int:
+    """Remove what apps that are gone had deleted; how many conversations."""
     deleted = database.execute(
         "SELECT id, deleted_by FROM conversation WHERE deleted_by IS NOT NULL"
     ).fetchall()
-    for number, owner in deleted:
-        if owner not in running:
-            remove(database, "id = ?", (number,), words=words)
+    return sum(
+        remove(database, "id = ?", (number,), words=words)
+        for number, owner in deleted
+        if owner not in running
+    )
+
+
+def leave_no_trace(database: sqlite3.Connection, *, words: bool) -> None:
+    """Give back what removed conversations took: their words in the index, pages, the journal."""
+    if words:
+        database.execute("INSERT INTO turn_words (turn_words) VALUES ('optimize')")
+    database.execute("PRAGMA incremental_vacuum").fetchall()
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def remove(
