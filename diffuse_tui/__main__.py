@@ -20,6 +20,7 @@ The terminal app of Diffuse: live coverage, replica health, this machine, and ch
 Options:
   --bootstrap A,B     HOST:PORT of known nodes
   --model M           the model to show first
+  --theme NAME        dark, light, contrast or ansi (or DIFFUSE_THEME); the last one is remembered
   --state-dir DIR     where this machine's node keeps its identity
   --network NAME      nodes of another network name are not talked to
   --network-key-file F    the shared secret of a private network (or DIFFUSE_NETWORK_KEY)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.text import Text
 from textual.app import App
 from textual.binding import Binding, BindingType
 
@@ -15,24 +17,26 @@ from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 from diffuse_tui.generations import CLOSE_S, Generations
 from diffuse_tui.host_errands import HostErrands
-from diffuse_tui.leaving import Signals
+from diffuse_tui.leaving import Signals, ask_about_answer, may_leave
 from diffuse_tui.presenter.banner import Link, NodeEnded
 from diffuse_tui.remembered import Remembered
 from diffuse_tui.screens.main import MainScreen
 from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
+from diffuse_tui.terminal_title import GIVE_TITLE_BACK, KEEP_TITLE, name_terminal
 from diffuse_tui.widgets.theme import DARK, NAMES, THEMES, theme_after
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
     from pathlib import Path, PurePath
 
     from textual.command import Provider
 
     from diffuse_core.domain.view import FeedUpdate
     from diffuse_core.ports import Attachment
+    from diffuse_tui.archive.store import Archive
+    from diffuse_tui.leaving import LeavingQuestion
     from diffuse_tui.presenter.hosting import Desk
     from diffuse_tui.screens.host import HostScreen
-    from diffuse_tui.archive.store import Archive
     from diffuse_tui.screens.palette import Command
     from diffuse_tui.widgets.chat_pane import ChatPane
 
@@ -113,10 +117,8 @@ class DiffuseApp(App[None]):
         self._generations = Generations(self, lambda: self._attachment)
         self._hosting = HostErrands(self, desk, lambda: self._generations.busy)
         self._asked = ""
-        self.leaving_questions: list[Callable[[], str | None]] = [
-            lambda: "an answer is being written" if self._generations.busy else None
-        ]
-        """Each gives a reason to ask before leaving (what would end with the app), or None."""
+        self.leaving_questions: list[LeavingQuestion] = [self._answering, self._hosting.leaving]
+        self._state = state
         self.title = title
         self.animation_level = "none"
         for known in THEMES:
@@ -137,10 +139,32 @@ class DiffuseApp(App[None]):
     def on_mount(self) -> None:
         """Leave orderly when told to, so that the terminal is given back."""
         self._signals.take()
+        self._write(KEEP_TITLE + name_terminal(self.title))
+
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
+
+    def watch_title(self, title: str) -> None:
+        """Name the product and the model in the terminal's own title, too."""
+        self._write(name_terminal(title))
+
+    def _write(self, sequence: str) -> None:
+        if self._driver is not None and not self._driver.is_headless:
+            self._driver.write(sequence)
+            self._driver.flush()
 
     def _restore_terminal(self) -> None:
         if self._driver is not None:
+            self._write(GIVE_TITLE_BACK)
             self._driver.stop_application_mode()
+
+    def _fatal_error(self) -> None:
+        """A defect: one clear line on the terminal, the rest in a file, without what was said."""
+        from diffuse_tui.crash import keep
+
+        if self._exception is not None:
+            now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+            defect = keep(self._exception, self._state, now)
+            self.panic(Text(defect.line, no_wrap=True, overflow="ignore", end=""))
 
     def _leave(self, code: int) -> None:
         self.exit(return_code=code)
@@ -152,6 +176,7 @@ class DiffuseApp(App[None]):
 
     async def on_unmount(self) -> None:
         """Detach, within bounds; whoever started the app takes signals again."""
+        self._write(GIVE_TITLE_BACK)
         await self._let_go()
         if self.archive is not None:
             self.archive.close()
@@ -273,8 +298,19 @@ class DiffuseApp(App[None]):
         self._leave_if_repeated("Ctrl+C", EXIT_INTERRUPTED)
 
     def action_ask_to_quit(self) -> None:
-        """A lone q may be a word typed in the wrong place: twice quits."""
-        self._leave_if_repeated("q", 0)
+        """A lone q may be a word typed in the wrong place: twice quits, or an answer does."""
+        asks = [ask for question in self.leaving_questions if (ask := question()) is not None]
+        if asks:
+            self.run_worker(self._leave_if_agreed(asks), group="leaving")
+        else:
+            self._leave_if_repeated("q", 0)
+
+    def _answering(self) -> Coroutine[Any, Any, bool] | None:
+        return ask_about_answer(self) if self._generations.busy else None
+
+    async def _leave_if_agreed(self, asks: list[Coroutine[Any, Any, bool]]) -> None:
+        if await may_leave(asks):
+            self._leave(0)
 
     def _leave_if_repeated(self, key: str, code: int) -> None:
         if self._asked == key:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from diffuse_core.settings import network_options, parse_bootstrap, state_dir
 from diffuse_tui.app import DiffuseApp
 from diffuse_tui.hosting_desk import ATTACH_REFUSAL, DEMO_REFUSAL, HostingDesk
 from diffuse_tui.local_node import LocalNode
+from diffuse_tui.quiet import quiet
+from diffuse_tui.widgets.theme import NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,16 +56,27 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--dtype", choices=["auto", "fp32", "bf16", "int8", "int4"], default="auto"
     )
+    parser.add_argument("--theme", choices=NAMES)
     given = parser.parse_args(arguments)
+    given.theme = given.theme or _wanted_theme()
     given.network = network_options(
         given.network, given.network_key, given.network_key_file, given.allow, mdns=given.mdns
     )
     return given
 
 
+def _wanted_theme() -> str | None:
+    name = os.environ.get("DIFFUSE_THEME")
+    if name and name not in NAMES:
+        known = ", ".join(NAMES)
+        raise UsageError(f"DIFFUSE_THEME names no theme of the app; choose one of {known}")
+    return name or None
+
+
 async def _local(given: argparse.Namespace) -> int:
+    state = state_dir(given.state_dir)
     node = LocalNode(
-        state_dir(given.state_dir),
+        state,
         given.network,
         parse_bootstrap(given.bootstrap),
         may_start=given.command != "attach",
@@ -70,12 +84,14 @@ async def _local(given: argparse.Namespace) -> int:
     try:
         app = DiffuseApp(
             node.attach,
+            theme=given.theme,
+            state=state,
             model=given.model,
             open_chat=given.command == "chat",
             replace=node.replace,
             desk=HostingDesk(node, "" if node.may_start else ATTACH_REFUSAL),
         )
-        return await _show(app)
+        return await _show(app, state)
     finally:
         await node.stop()
 
@@ -86,6 +102,7 @@ async def _demo(given: argparse.Namespace) -> int:
     from diffuse_core.cli.common import Signals
     from diffuse_core.cli.demo import demo_network
 
+    own = state_dir(given.state_dir)
     signals = Signals()
     task = asyncio.current_task()
     if task is not None:
@@ -97,12 +114,21 @@ async def _demo(given: argparse.Namespace) -> int:
         try:
             model = given.model or DEMO_MODEL_ID
             desk = HostingDesk(node, DEMO_REFUSAL, ends=False)
-            return await _show(DiffuseApp(node.attach, model=model, open_chat=True, desk=desk))
+            app = DiffuseApp(
+                node.attach,
+                theme=given.theme,
+                state=own,
+                model=model,
+                open_chat=True,
+                desk=desk,
+            )
+            return await _show(app, own)
         finally:
             # The app took the signals for itself; stopping must not be cut short by one.
             signals.watch(lambda: None)
 
 
-async def _show(app: DiffuseApp) -> int:
-    await app.run_async()
+async def _show(app: DiffuseApp, state: Path) -> int:
+    with quiet(state):
+        await app.run_async()
     return app.return_code or 0

@@ -1,17 +1,18 @@
-"""Leaving in order when a signal says so, so that the terminal is given back."""
+"""Leaving: in order when a signal says so, and not without asking when something would end."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diffuse_core.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from textual.app import App
 
 HARD_EXIT_S = 4.0
 """After a signal: longer than leaving in order ever takes."""
@@ -62,3 +63,28 @@ class Signals:
     def _leave_now(self, code: int) -> None:
         self._restore()
         os._exit(code)
+
+
+LeavingQuestion = Callable[[], "Coroutine[Any, Any, bool] | None"]
+"""Asked before the app is left: None when there is nothing to ask, else whether to leave."""
+
+
+async def may_leave(asks: Sequence[Coroutine[Any, Any, bool]]) -> bool:
+    """Ask one after the other; the first no ends it."""
+    try:
+        for ask in asks:
+            if not await ask:
+                return False
+        return True
+    finally:
+        for ask in asks:
+            ask.close()
+
+
+async def ask_about_answer(app: App[Any]) -> bool:
+    """Leaving would end an answer that is being written."""
+    from diffuse_tui.screens.question import Answer, Question
+
+    text = "An answer is being written. Leaving ends it, here and on every host."
+    answers = (Answer("q", "quit"), Answer("s", "stay"))
+    return await app.push_screen_wait(Question("Quit?", text, answers)) == "q"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from textual import on
 from textual.binding import Binding, BindingType
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static
 
 if TYPE_CHECKING:
-    from textual.events import Resize
     from textual.geometry import Size
     from textual.widget import Widget
 
@@ -47,7 +48,8 @@ class FramedScreen(Screen[Result]):
         """The message, hidden while there is room."""
         return Static("", id="too-small", markup=False)
 
-    def on_resize(self, event: Resize) -> None:
+    @on(Resize)
+    def _resized(self, event: Resize) -> None:
         """Show the message, or what there is room for."""
         self.fit(event.size)
 

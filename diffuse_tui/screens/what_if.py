@@ -23,7 +23,7 @@ from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.events import DescendantFocus, Resize
+    from textual.events import DescendantFocus
 
     from diffuse_core.domain.view import ModelView, NetworkView
     from diffuse_tui.presenter.coverage_rows import MapRow
@@ -209,9 +209,8 @@ class WhatIfScreen(LiveScreen[None]):
             return ((Span(f"✖ {clean_line(str(error))}", "bad"),),)
         return what_if_lines(what_if_host(view, model, size, count), width)
 
-    def on_resize(self, event: Resize) -> None:
+    def on_resize(self) -> None:
         """Draw for the new width."""
-        super().on_resize(event)
         if self.is_mounted:
             self.call_after_refresh(self._answer)
 
