@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
-from textual.widgets import Button, Input, OptionList, Static
+from textual.widgets import Button, Input, Static
 from textual.widgets.option_list import Option
 
 from diffuse_core.domain.plain_text import clean_line
@@ -43,11 +43,12 @@ from diffuse_tui.presenter.spans import Line, Span
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.screens.question import Answer, Question
 from diffuse_tui.widgets.cycle import Cycle
-from diffuse_tui.widgets.model_input import ModelInput
+from diffuse_tui.widgets.model_input import ModelInput, Proposals
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.geometry import Size
 
     from diffuse_tui.presenter.facts import Facts
     from diffuse_tui.presenter.hosting import News, Order
@@ -119,7 +120,7 @@ class HostScreen(LiveScreen[None]):
                 yield Static("threads", classes="host-label")
                 yield _number("host-threads")
                 yield Button("Start hosting", compact=True, id="host-start")
-            yield OptionList(id="host-ideas", markup=False, compact=True)
+            yield Proposals(id="host-ideas", markup=False, compact=True)
         yield Cycle("after quitting the host", (_GOES_ON, _ENDS), id="host-keep")
         with VerticalScroll(id="host-text"):
             yield Static(id="host-lines")
@@ -195,10 +196,15 @@ class HostScreen(LiveScreen[None]):
         if self._hosting and (focused is None or focused.id != "host-keep"):
             self.set_focus(self.query_one("#host-text"))
 
-    def on_resize(self) -> None:
+    def fit(self, size: Size) -> bool:
         """Text is wrapped to the width."""
         if self._hosting is not None:
             self.call_after_refresh(self._draw)
+        return super().fit(size)
+
+    def on_descendant_focus(self) -> None:
+        """Proposals take room only while a model is chosen."""
+        self.set_class(isinstance(self.focused, ModelInput | Proposals), "-choosing")
 
     # --- the form ---------------------------------------------------------------------------
 
@@ -220,7 +226,7 @@ class HostScreen(LiveScreen[None]):
         if found == self._ideas:
             return
         self._ideas = found
-        listed = self.query_one(OptionList)
+        listed = self.query_one(Proposals)
         at = listed.highlighted
         listed.clear_options()
         listed.add_options([Option(content([idea_line(idea)])) for idea in found])
@@ -241,7 +247,7 @@ class HostScreen(LiveScreen[None]):
         message.stop()
         self._plan()
 
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+    def on_option_list_option_selected(self, message: Proposals.OptionSelected) -> None:
         """Take a proposal; a directory is looked into."""
         message.stop()
         value = self._ideas[message.option_index].value

@@ -1,4 +1,4 @@
-"""Where a model is named; Tab completes a path as in a shell."""
+"""Where a model is named, and the proposals below: Tab completes a path as in a shell."""
 
 from __future__ import annotations
 
@@ -37,4 +37,25 @@ class ModelInput(Input):
 
     def action_to_list(self) -> None:
         """Choose among the proposals."""
-        self.screen.set_focus(self.screen.query_one(OptionList))
+        proposals = self.screen.query_one(Proposals)
+        if proposals.option_count:
+            proposals.highlighted = proposals.highlighted or 0
+            self.screen.set_focus(proposals)
+
+
+class Proposals(OptionList):
+    """What may be named; up from the first goes back to where it is typed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "before", "Up", show=False),
+        Binding("j", "cursor_down", "Down", show=False),
+        Binding("g", "first", "First", show=False),
+        Binding("G", "last", "Last", show=False),
+    ]
+
+    def action_before(self) -> None:
+        """The proposal before, or the text."""
+        if self.highlighted:
+            self.action_cursor_up()
+        else:
+            self.screen.set_focus(self.screen.query_one(ModelInput))
