@@ -22,19 +22,13 @@ if TYPE_CHECKING:
         StageTiming,
         Waiting,
     )
+    from diffuse_tui.presenter.dialogue import KeptTurn
 
 MAX_MESSAGES = 255
 MAX_CHARS = 200_000
 """What travels with a question; older turns stay on the screen but are not sent."""
 MAX_STEPS = 8
 """Stages of a Route that are shown one by one."""
-
-
-class Turn(NamedTuple):
-    """A question and what was answered; turns without an answer are not part of the context."""
-
-    question: str
-    answer: str
 
 
 class Context(NamedTuple):
@@ -44,17 +38,20 @@ class Context(NamedTuple):
     left_out: int
 
 
-def context(turns: Sequence[Turn], question: str) -> Context:
-    """All previous turns and the new question, the oldest dropped first when it is too much."""
-    kept: list[Turn] = []
-    room = MAX_CHARS - len(question)
-    answered = [turn for turn in turns if turn.answer]
+def context(turns: Sequence[KeptTurn], question: str, system: str = "") -> Context:
+    """System prompt, previous turns and the new question; what is too much goes, oldest first.
+
+    Turns that failed or have no answer are not part of it.
+    """
+    kept: list[KeptTurn] = []
+    room = MAX_CHARS - len(question) - len(system)
+    answered = [turn for turn in turns if turn.answer and turn.state != "failed"]
     for turn in reversed(answered):
         room -= len(turn.question) + len(turn.answer)
-        if room < 0 or 2 * len(kept) + 3 > MAX_MESSAGES:
+        if room < 0 or 2 * len(kept) + 3 + bool(system) > MAX_MESSAGES:
             break
         kept.append(turn)
-    messages: list[ChatMessage] = []
+    messages: list[ChatMessage] = [ChatMessage("system", system)] if system else []
     for turn in reversed(kept):
         messages.append(ChatMessage("user", turn.question))
         messages.append(ChatMessage("assistant", turn.answer))
@@ -134,9 +131,12 @@ def brief_line(done: Finished) -> Line:
 
 
 def finished_lines(
-    done: Finished, left_out: int, passes: Sequence[tuple[StageTiming, ...]] = ()
+    done: Finished,
+    left_out: int,
+    passes: Sequence[tuple[StageTiming, ...]] = (),
+    seed: int | None = None,
 ) -> tuple[Line, ...]:
-    """Route, time to first token and rate after an answer, and the Stages' times.
+    """Route, time to first token and rate after an answer, its seed, and the Stages' times.
 
     Then what happened on the way.
     """
@@ -149,6 +149,7 @@ def finished_lines(
         f"{counted(done.usage.completion_tokens, 'token')}"
         f" · first after {done.timings.ttft_s:.2f} s"
         f" · {speed_text(done.timings.tokens_per_s)} tokens/s{why}"
+        f"{'' if seed is None else f' · seed {seed}'}"
     )
     lines: list[Line] = [
         (Span(figures, "dim"),),

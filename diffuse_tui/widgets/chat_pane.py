@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
-from textual.widgets import Static
+from textual.widgets import Static, TextArea
 
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_core.domain.view import (
-    Audited,
-    Failed,
-    Finished,
-    GenerateRequest,
-    Healed,
-    RouteChosen,
-    TextDelta,
-    Waiting,
-)
-from diffuse_tui.presenter.conversation import (
-    MAX_CHARS,
-    Turn,
-    audited_line,
-    brief_line,
-    context,
-    finished_lines,
-    healed_line,
-    opened_line,
-    waiting_line,
-)
+from diffuse_tui.presenter import slash
+from diffuse_tui.presenter.answerer import Answerer
+from diffuse_tui.presenter.chat_notes import ChatState, state_note
+from diffuse_tui.presenter.chips import CHIP_CHARS
+from diffuse_tui.presenter.conversation import MAX_CHARS
 from diffuse_tui.presenter.spans import Span
+from diffuse_tui.presenter.talk import Talk, as_dialogue, talk_of, was_cut
+from diffuse_tui.widgets import chat_messages
+from diffuse_tui.widgets.commands import Commands, params_text
+from diffuse_tui.widgets.completions import Completions
+from diffuse_tui.widgets.conversation_view import ConversationView
+from diffuse_tui.widgets.copying import copy
+from diffuse_tui.widgets.exchange import BUSY, Exchange
+from diffuse_tui.widgets.files import Files
 from diffuse_tui.widgets.paint import content
 from diffuse_tui.widgets.prompt import Prompt
-from diffuse_tui.widgets.turn import TurnView
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.timer import Timer
 
-    from diffuse_core.domain.view import GenerateEvent, ModelView, StageTiming
+    from diffuse_core.domain.view import GenerateRequest, ModelView
+    from diffuse_tui.archive.store import Archive
+    from diffuse_tui.presenter.dialogue import Dialogue
+    from diffuse_tui.presenter.parameters import Params
     from diffuse_tui.presenter.spans import Tone
+    from diffuse_tui.widgets.answering import Answer
+    from diffuse_tui.widgets.chips import ChipArea
 
-MAX_ANSWER_TOKENS = 1024
-MAX_TURNS_SHOWN = 60
-
-_HELLO = (
-    "Ask the model anything. Its layers are spread over the hosts of the coverage map; "
-    "your question passes through them in order, and the answer streams back here."
-)
+KEEP_S = 1.0
+"""How often a growing answer is written down."""
 
 
 class ChatPane(Vertical):
@@ -60,72 +51,125 @@ class ChatPane(Vertical):
         Binding("ctrl+n", "new_conversation", "New chat", show=False),
     ]
 
-    class Ask(Message):
-        """Please run this generation and tell `pane` of it under `number`."""
-
-        def __init__(self, pane: ChatPane, number: int, request: GenerateRequest) -> None:
-            super().__init__()
-            self.pane = pane
-            self.number = number
-            self.request = request
-
-    class Stop(Message):
-        """Please cancel the generation that runs."""
-
-    class Arrived(Message, bubble=False):
-        """Something came of generation `number`."""
-
-        def __init__(self, number: int, event: GenerateEvent) -> None:
-            super().__init__()
-            self.number = number
-            self.event = event
-
-    class Ended(Message, bubble=False):
-        """Generation `number` is over and its iterator is closed."""
-
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
+    Ask: TypeAlias = chat_messages.Ask
+    Stop: TypeAlias = chat_messages.Stop
+    Wants: TypeAlias = chat_messages.Wants
+    Export: TypeAlias = chat_messages.Export
+    Arrived: TypeAlias = chat_messages.Arrived
+    Ended: TypeAlias = chat_messages.Ended
 
     def __init__(self) -> None:
         super().__init__(id="chat")
-        self._model: ModelView | None = None
-        self._refusal: str | None = "the network is not known yet"
-        self._turns: list[Turn] = []
-        self._left_out = 0
-        self._passes: list[tuple[StageTiming, ...]] = []
-        self._number = 0
-        self._current: TurnView | None = None
-        self._stopping = False
-        self._settled = True
-        self._queued: str | None = None
+        self._answerer = Answerer()
         self._typing = True
+        self._chars = 0
+        self._clock: Timer | None = None
+        self._completions = Completions()
+        self._view = ConversationView()
+        self._prompt = Prompt(self._completions)
+        self._exchange = Exchange(self._view, self._prompt, self._start, self._quiet)
+        self._files = Files(self, self._prompt, self.say)
+        self._commands = Commands(self, self._exchange)
 
     def compose(self) -> ComposeResult:
-        """Conversation, a line for notes, the prompt."""
-        with VerticalScroll(id="conversation"):
-            yield Static(Content(_HELLO), id="hello")
+        """Conversation, what completes a command, a line for notes, the prompt."""
+        yield self._view
+        yield self._completions
         yield Static("", id="note", markup=False)
-        yield Prompt()
+        yield self._prompt
 
     def on_mount(self) -> None:
-        """Follow the newest text until scrolled away."""
-        self.query_one("#conversation", VerticalScroll).anchor()
-        self.query_one(Prompt).placeholder = "Type a question, Enter sends"
-        self._say()
+        """Say what to do."""
+        self._prompt.placeholder = "Type a question, Enter sends"
+        self.say()
+
+    # --- what others read and set -----------------------------------------------------------
 
     @property
     def busy(self) -> bool:
         """Whether a generation runs."""
-        return self._current is not None
+        return self._exchange.answer is not None
 
-    def show_model(self, model: ModelView | None, refusal: str | None) -> None:
-        """The model to ask from now on, and why it cannot answer, if it cannot."""
-        if model is self._model and refusal == self._refusal:
+    @property
+    def talk(self) -> Talk:
+        """The conversation."""
+        return self._exchange.talk
+
+    @property
+    def last_answer(self) -> Answer | None:
+        """The newest answer of this run of the app, with the times of its passes."""
+        return self._exchange.answer or self._exchange.last
+
+    @property
+    def dialogue_id(self) -> int | None:
+        """The archive's number of the conversation, None while it is not kept."""
+        return self._exchange.keeper.id
+
+    def dialogue(self) -> Dialogue | None:
+        """The whole conversation, for export; None when nothing was asked yet."""
+        return as_dialogue(self.talk, self.dialogue_id or 0, self._exchange.keeper.title)
+
+    def show_model(
+        self,
+        model: ModelView | None,
+        refusal: str | None,
+        names: tuple[str, ...] = (),
+        *,
+        picked: bool = False,
+    ) -> None:
+        """The model to ask from now on, and why it cannot answer, if it cannot.
+
+        Args:
+            model: The model, None when there is none.
+            refusal: Why no question can be asked now.
+            names: All models of the network, for completing `/model`.
+            picked: Whether the user chose it just now.
+        """
+        self._commands.models = names
+        if not self._answerer.set(model, refusal) and not picked:
             return
-        self._model, self._refusal = model, refusal
+        self._notice_model(picked=picked)
         if not self.busy:
-            self._say()
+            self.say()
+
+    def _notice_model(self, *, picked: bool) -> None:
+        """Tell in the conversation when another model will answer than the one before."""
+        said = self._answerer.switched(self.talk.last, picked=picked)
+        if said is not None:
+            self._view.tell_switch(said)
+
+    # --- the archive ------------------------------------------------------------------------
+
+    def use_archive(self, archive: Archive) -> None:
+        """Keep the conversation from now on; show the one that the app's end had cut."""
+        self._exchange.keeper.use(archive)
+        latest = archive.latest() if archive.cut and not self.talk.turns else None
+        if latest is not None and was_cut(latest) and self.open_dialogue(latest):
+            self.say("the app ended in the middle of this answer · R asks anew", "warning")
+
+    def open_dialogue(self, dialogue: Dialogue) -> bool:
+        """Go on with a kept conversation; False while an answer runs."""
+        if self.busy:
+            self.say(BUSY, "warning")
+            return False
+        self._begin(talk_of(dialogue))
+        self._exchange.keeper.go_on(dialogue)
+        self._notice_model(picked=True)
+        self.say()
+        return True
+
+    def forgotten(self, number: int) -> None:
+        """A conversation was deleted: when it is the open one, another begins."""
+        if number == self.dialogue_id and not self.busy:
+            self._begin(Talk())
+            self.say()
+
+    def _begin(self, talk: Talk) -> None:
+        self._exchange.begin(talk)
+        self._answerer.forget()
+        self._show_settings()
+
+    # --- what is typed ----------------------------------------------------------------------
 
     def on_descendant_focus(self) -> None:
         """What Enter and letters do depends on where the focus is."""
@@ -139,139 +183,191 @@ class ChatPane(Vertical):
         typing = isinstance(self.screen.focused, Prompt)
         if typing != self._typing:
             self._typing = typing
-            self._say()
+            self.say()
+
+    def on_text_area_changed(self, message: TextArea.Changed) -> None:
+        """Help with commands, and tell how long the question is."""
+        message.stop()
+        typed = self._prompt.text
+        path = slash.path_typed(typed)
+        if path is None:
+            self._offer(typed)
+        else:
+            self._files.find(typed, path, lambda found: self._offer(typed, found))
+        chars, self._chars = self._chars, len(self._prompt.full_text)
+        if max(chars, self._chars) > CHIP_CHARS and chars != self._chars:
+            self.say()
+
+    def _offer(self, typed: str, paths: tuple[str, ...] = ()) -> None:
+        self._completions.offer(self._commands.matches(typed, paths), typed)
+
+    def on_completions_chosen(self, message: Completions.Chosen) -> None:
+        """A match was clicked."""
+        message.stop()
+        self._prompt.put(message.text)
+        self._prompt.focus()
+
+    def on_chip_area_refused(self, message: ChipArea.Refused) -> None:
+        """Something did not go into the prompt."""
+        message.stop()
+        self.say(message.why, "bad")
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
-        """Send, queue or refuse; a refused text stays where it is."""
+        """Run a command; send, queue or refuse a question. A refused text stays where it is."""
         message.stop()
-        prompt = self.query_one(Prompt)
-        if len(message.text) > MAX_CHARS:
-            self._say(f"too long: at most {MAX_CHARS} characters fit in a question", "bad")
-        elif self.busy and self._queued is not None:
-            self._say(
-                "one question is queued already; wait for the answer or press Esc", "warning"
-            )
-        elif self.busy:
-            self._queued = message.text
-            prompt.taken()
-            self._say()
-        elif self._model is None or self._refusal is not None:
-            self._say(f"not sent: {self._refusal or 'there is no model'}", "bad")
-        else:
-            prompt.taken()
-            self._ask(message.text)
+        meant = slash.read(message.text)
+        if isinstance(meant, slash.Said):
+            self._run(meant)
+        elif isinstance(meant, slash.Unknown):
+            self.say(meant.sentence, "bad")
+        elif why := self._why_not(meant):
+            self.say(*why)
+        elif self._answerer.model is not None:
+            self._prompt.taken()
+            self._exchange.send(meant, self._answerer.model)
+            self.say()
 
-    def _ask(self, question: str) -> None:
-        if self._model is None:
+    def _run(self, said: slash.Said) -> None:
+        text = self._prompt.text
+        self._prompt.taken()
+        if why := self._commands.run(said):
+            self.say(why, "bad")
+            if not self._prompt.text:
+                self._prompt.put(text)
+
+    def _why_not(self, question: str) -> tuple[str, Tone] | None:
+        """Why a question is not taken now."""
+        if len(question) > MAX_CHARS:
+            return f"too long: at most {MAX_CHARS:,} characters fit in a question", "bad"
+        if self.busy:
+            waits = "one question is queued already; wait for the answer or press Esc"
+            return (waits, "warning") if self._exchange.queued is not None else None
+        why = self._answerer.why_not()
+        return (why, "bad") if why else None
+
+    # --- the generation ---------------------------------------------------------------------
+
+    def _start(self, number: int, request: GenerateRequest) -> None:
+        self._answerer.asked(request.model)
+        self._clock = self.set_interval(KEEP_S, self._exchange.keep)
+        self.post_message(self.Ask(self, number, request))
+        self.say()
+
+    def _quiet(self) -> None:
+        if self._clock is not None:
+            self._clock.stop()
+
+    def on_chat_pane_arrived(self, message: chat_messages.Arrived) -> None:
+        """Something came of a generation."""
+        self._exchange.arrived(message.number, message.event)
+
+    def on_chat_pane_ended(self, message: chat_messages.Ended) -> None:
+        """A generation is over: send what waited."""
+        stopping = self._exchange.stopping
+        queued = self._exchange.ended(message.number)
+        note = self._exchange.ending_note()
+        model = self._answerer.model
+        if queued and model is not None and not stopping and self._answerer.refusal is None:
+            self._exchange.ask(queued, model)
             return
-        self._number += 1
-        self._stopping, self._settled = False, False
-        sent = context(self._turns, question)
-        self._left_out = sent.left_out
-        self._passes.clear()
-        self._current = TurnView(question)
-        self._current.add_class("live")
-        self.query_one("#hello").display = False
-        conversation = self.query_one("#conversation", VerticalScroll)
-        conversation.mount(self._current)
-        conversation.anchor()
-        for old in conversation.query(TurnView)[:-MAX_TURNS_SHOWN]:
-            old.remove()
-        request = GenerateRequest(
-            model=f"{self._model.id}@{self._model.fingerprint}",
-            messages=sent.messages,
-            max_tokens=max(1, min(MAX_ANSWER_TOKENS, self._model.context // 2)),
-            timings=True,
-        )
-        self.post_message(self.Ask(self, self._number, request))
-        self._say()
+        if queued is not None:
+            self._exchange.give_back(queued)
+        if not self.busy:
+            self.say(*(note or (None,)))
 
-    def on_chat_pane_arrived(self, message: Arrived) -> None:
-        """Show what came; what comes late from an earlier generation is dropped."""
-        turn = self._current
-        if turn is None or message.number != self._number or self._settled:
-            return
-        match message.event:
-            case RouteChosen(route=route, prompt_tokens=tokens):
-                turn.note([opened_line(route, tokens)], passing=True)
-            case TextDelta(text=text, stages=stages):
-                turn.add(text)
-                if stages and len(self._passes) < MAX_ANSWER_TOKENS:
-                    self._passes.append(stages)
-            case Waiting() as waiting:
-                turn.happened(waiting_line(waiting))
-            case Healed() as healed:
-                # The text goes on; Finished.events tell more of it at the end.
-                turn.happened(healed_line(healed))
-            case Audited() as found:
-                turn.happened(audited_line(found))
-            case Finished() as done:
-                self._settled = True
-                lines = finished_lines(done, self._left_out, self._passes)
-                turn.finish(lines, brief_line(done))
-                self._turns.append(Turn(turn.question, turn.answer))
-            case Failed(message=why):
-                self._fail(turn, why)
+    # --- what keys and commands do: "" when done, else why not ------------------------------
 
-    def on_chat_pane_ended(self, message: Ended) -> None:
-        """The generation is over: settle it, and send what waited."""
-        turn = self._current
-        if turn is None or message.number != self._number:
-            return
-        if not self._settled and self._stopping:
-            turn.finish([(Span("■ stopped", "warning"),)])
-            self._turns.append(Turn(turn.question, turn.answer))
-        elif not self._settled:
-            self._fail(turn, "the answer ended without a word why; ask again")
-        self._current = None
-        queued, self._queued = self._queued, None
-        if queued is None:
-            self._say()
-        elif self._stopping or self._refusal is not None:
-            self._give_back(queued)
-            self._say()
-        else:
-            self._ask(queued)
+    def do(self, command: str, rest: str = "") -> None:
+        """Run a command, as if it were typed."""
+        if why := self._commands.run(slash.Said(command, rest)):
+            self.say(why, "warning")
 
-    def _fail(self, turn: TurnView, why: str) -> None:
-        self._settled = True
-        turn.fail(why)
-        self._give_back(turn.question)
+    def want(self, what: str, name: str = "") -> str:
+        """Have something opened, or the model `name` chosen."""
+        self.post_message(self.Wants(what, name))
+        return ""
 
-    def _give_back(self, text: str) -> None:
-        prompt = self.query_one(Prompt)
-        if not prompt.text:
-            prompt.put(text)
+    def new_conversation(self) -> str:
+        """Begin another conversation; this one stays in the archive."""
+        if self.busy:
+            return BUSY
+        kept = self.dialogue_id is not None
+        self._begin(Talk())
+        self.say("a new conversation · o: earlier ones" if kept else None)
+        return ""
+
+    def action_new_conversation(self) -> None:
+        """Begin another conversation."""
+        self.do("new")
 
     def stop_generation(self) -> bool:
         """Cancel what runs; False when nothing does."""
-        if not self.busy:
+        answer = self._exchange.answer
+        if answer is None:
             return False
-        if not self._stopping:
-            self._stopping = True
+        if not answer.stopping:
+            answer.stopping = True
             self.post_message(self.Stop())
-            self._say()
+            self.say()
         return True
 
-    def action_new_conversation(self) -> None:
-        """Forget all turns."""
+    def leave_edit(self) -> bool:
+        """Leave the last question as it was; False when it is not being edited."""
+        left = self._exchange.leave_edit()
+        if left:
+            self.say("left as it was · ↑ recalls the changed question")
+        return left
+
+    def regenerate(self) -> str:
+        """Answer the last question anew; the answer so far is kept beside."""
+        last = self.talk.last
         if self.busy:
-            self._say("an answer is running; press Esc first", "warning")
-            return
-        self._turns.clear()
-        self.query(TurnView).remove()
-        self.query_one("#hello").display = True
-        self._say()
+            return BUSY
+        if last is None:
+            return "nothing to answer anew yet"
+        if why := self._why_not(last.question):
+            return why[0]
+        if self._answerer.model is not None:
+            self._exchange.ask(last.question, self._answerer.model, anew=last.number)
+        return ""
 
-    def copy_answer(self) -> None:
-        """Hand the last answer to the terminal's clipboard."""
-        if not self._turns:
-            self._say("no answer to copy yet", "warning")
-            return
-        self.app.copy_to_clipboard(self._turns[-1].answer)
-        self._say("answer sent to the terminal's clipboard (OSC 52; some terminals ignore it)")
+    def set_settings(self, system: str, params: Params) -> None:
+        """Change the system prompt and how the next answers are made."""
+        self._exchange.talk = self.talk._replace(system=system, params=params)
+        self._exchange.keeper.settings(self.talk)
+        self._show_settings()
 
-    def _say(self, text: str | None = None, tone: Tone = "dim") -> None:
+    def _show_settings(self) -> None:
+        told = ["system prompt"] if self.talk.system else []
+        if params := params_text(self.talk.params):
+            told.append(clean_line(params, 60))
+        self.border_subtitle = Content(" · ".join(told))
+
+    def copy_text(self, text: str, what: str) -> None:
+        """Hand `text` to the terminal's clipboard."""
+        copy(self, text, what)
+
+    def attach(self, path: str) -> str:
+        """Put a text file into the prompt."""
+        self._files.attach(path)
+        return ""
+
+    def export(self, kind: str, path: str) -> str:
+        """Have the conversation written to a file."""
+        if not self.talk.turns:
+            return "nothing to export yet"
+        self.post_message(self.Export(kind, path))
+        return ""
+
+    def rename(self, title: str) -> str:
+        """Name the conversation."""
+        self._exchange.keeper.name(title)
+        self.say(f"this conversation is called: {title}")
+        return ""
+
+    # --- the line for notes -----------------------------------------------------------------
+
+    def say(self, text: str | None = None, tone: Tone = "dim") -> None:
         """Show a note; without one, the state of the chat."""
         if text is None:
             text, tone = self._state()
@@ -280,14 +376,14 @@ class ChatPane(Vertical):
         note.set_class(tone == "dim", "hint")
 
     def _state(self) -> tuple[str, Tone]:
-        if self._stopping and self.busy:
-            return "stopping…", "warning"
-        if self._queued is not None:
-            return f"queued: {clean_line(self._queued, 60)}", "accent"
-        if self.busy:
-            return "answering · Esc stops", "accent"
-        if self._refusal is not None:
-            return f"cannot answer yet: {self._refusal}", "warning"
-        if not self._typing:
-            return "c or F3 to type again · letters are commands · F1 lists them", "dim"
-        return "Enter sends · Alt+Enter new line · ↑ recalls", "dim"
+        return state_note(
+            ChatState(
+                busy=self.busy,
+                stopping=self._exchange.stopping,
+                queued=self._exchange.queued,
+                refusal=self._answerer.refusal,
+                editing=self._exchange.editing is not None,
+                typing=self._typing,
+                chars=self._chars,
+            )
+        )

@@ -7,25 +7,31 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import TextArea
 
+from diffuse_tui.presenter.chips import chips_in, pasted_label, resolved, worth_a_chip
+from diffuse_tui.widgets.chips import ChipArea
 from diffuse_tui.widgets.focus import PageTarget
 
 if TYPE_CHECKING:
     from textual.events import Key
 
+    from diffuse_tui.widgets.completions import Completions
+
 _NEW_LINE = ("alt+enter", "shift+enter", "ctrl+j")
 MAX_RECALLED = 100
+MAX_KEPT_CHARS = 4_000_000
+"""Characters of long texts that are kept for recalling."""
 MAX_TYPED = 8192
 """Characters after which single keys are ignored."""
 
 
-class Prompt(PageTarget, TextArea):
+class Prompt(PageTarget, ChipArea):
     """A growing text field with a memory of what was sent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Send", show=False),
         Binding("alt+enter", "new_line", "New line", show=False),
+        Binding("ctrl+o", "expand", "Expand the pasted text", show=False),
     ]
 
     class Submitted(Message):
@@ -35,7 +41,7 @@ class Prompt(PageTarget, TextArea):
             super().__init__()
             self.text = text
 
-    def __init__(self) -> None:
+    def __init__(self, completions: Completions) -> None:
         super().__init__(
             id="prompt",
             compact=True,
@@ -45,13 +51,19 @@ class Prompt(PageTarget, TextArea):
             tab_behavior="focus",
         )
         self.cursor_blink = False
+        self.chips = {}
+        self._completions = completions
         self._sent: deque[str] = deque(maxlen=MAX_RECALLED)
         self._back = 0
         self._draft = ""
 
     def on_key(self, event: Key) -> None:
         """Take Enter before the text area makes a line break of it."""
-        if event.key == "enter":
+        if (taken := self._completions.press(event.key, self.text)) is not None:
+            event.stop()
+            event.prevent_default()
+            self._complete(taken.text, send=taken.send)
+        elif event.key == "enter":
             event.stop()
             event.prevent_default()
             self.action_submit()
@@ -65,10 +77,17 @@ class Prompt(PageTarget, TextArea):
             event.prevent_default()
             self.action_new_line()
 
+    def _complete(self, text: str | None, *, send: bool) -> None:
+        if text is not None and text != self.text:
+            self.put(text)
+        if send:
+            self.action_submit()
+
     def action_submit(self) -> None:
         """Offer the text to the chat."""
-        if self.text.strip():
-            self.post_message(self.Submitted(self.text))
+        text = self.full_text
+        if text.strip():
+            self.post_message(self.Submitted(text))
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""
@@ -78,12 +97,40 @@ class Prompt(PageTarget, TextArea):
         """The text was sent: remember and clear it."""
         self._sent.append(self.text)
         self._back = 0
+        self._draft = ""
         self.clear()
+        self._let_go()
+
+    def exchange(self, text: str) -> None:
+        """Show `text` instead; what was there can be recalled."""
+        if self.text.strip():
+            self._sent.append(self.text)
+        self._back = 0
+        self.put(text)
 
     def put(self, text: str) -> None:
         """Set the text, cursor at its end."""
         self.text = text
         self.move_cursor(self.document.end)
+
+    def put_question(self, question: str) -> None:
+        """Set a question that was sent before, chips and all; a long one becomes a chip."""
+        for sent in reversed(self._sent):
+            if resolved(sent, self.chips) == question:
+                self.put(sent)
+                return
+        if worth_a_chip(question):
+            label = pasted_label(question, self.chips)
+            self.chips[label] = question
+            question = label
+        self.put(question)
+
+    def _let_go(self) -> None:
+        """Forget the longest texts' oldest: what is recalled then has their labels only."""
+        while sum(map(len, self.chips.values())) > MAX_KEPT_CHARS and len(self._sent) > 1:
+            oldest = self._sent.popleft()
+            for start, end in chips_in(oldest.replace("\n", " "), self.chips):
+                self.chips.pop(oldest[start:end], None)
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up; from the first line, recall the message before."""

@@ -1,0 +1,46 @@
+"""What is sent for a question: the context, and how the answer is to be made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from diffuse_core.domain.view import GenerateRequest
+from diffuse_tui.presenter.conversation import context
+from diffuse_tui.presenter.parameters import DEFAULT_MAX_TOKENS, to_sampling
+
+if TYPE_CHECKING:
+    from diffuse_core.domain.view import ModelView
+    from diffuse_tui.presenter.talk import Talk
+
+
+class Asking(NamedTuple):
+    """A request, how many of the oldest turns did not fit, and the seed when one counts."""
+
+    request: GenerateRequest
+    left_out: int
+    seed: int | None
+
+
+def asking(talk: Talk, model: ModelView, seed: int) -> Asking:
+    """Ask for the answer to the newest turn. `seed` counts where the user set none."""
+    turn = talk.turns[-1]
+    sent = context(talk.turns[:-1], turn.question, talk.system)
+    params = talk.params
+    # Half of the context is for what was said before, unless the user wants it otherwise.
+    most = model.context // 2 if params.max_tokens == DEFAULT_MAX_TOKENS else model.context
+    sampling = to_sampling(params, seed)
+    request = GenerateRequest(
+        model=name_of(model),
+        messages=sent.messages,
+        max_tokens=max(1, min(params.max_tokens, most)),
+        sampling=sampling,
+        stop=params.stop,
+        speculate=params.speculate,
+        timings=True,
+    )
+    return Asking(request, sent.left_out, sampling.seed if params.temperature > 0 else None)
+
+
+def name_of(model: ModelView) -> str:
+    """What exactly is asked: `id@fingerprint`."""
+    return f"{model.id}@{model.fingerprint}"

@@ -1,0 +1,111 @@
+"""The state of a conversation: its turns, and what asking, asking anew and editing do to them.
+
+Immutable: every operation gives another Talk. What regenerating or editing replaces is kept
+beside the turns and can be shown again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
+from diffuse_tui.presenter.parameters import Params
+from diffuse_tui.presenter.titles import first_words
+
+if TYPE_CHECKING:
+    from diffuse_tui.presenter.dialogue import TurnState
+
+MAX_OTHERS = 8
+"""How many replaced versions of the end of a conversation are kept."""
+
+MAX_SYSTEM = 20_000
+"""Characters of a system prompt."""
+
+CUT_NOTE = "cut: the app ended"
+
+
+class Talk(NamedTuple):
+    """Turns in order, numbered from 0, and the settings for the next answer.
+
+    `others` are earlier versions of all turns from number `at` on, the latest first.
+    """
+
+    turns: tuple[KeptTurn, ...] = ()
+    system: str = ""
+    params: Params = Params()
+    at: int = 0
+    others: tuple[tuple[KeptTurn, ...], ...] = ()
+
+    @property
+    def last(self) -> KeptTurn | None:
+        """The newest turn."""
+        return self.turns[-1] if self.turns else None
+
+    def asked(self, question: str, model: str, at: float = 0.0) -> Talk:
+        """One more turn, whose answer is to come. `at` is Unix time in seconds."""
+        turn = KeptTurn(number=len(self.turns), question=question, model=model, at=at)
+        return self._replace(turns=(*self.turns, turn))
+
+    def asked_anew(self, number: int, question: str, model: str, at: float = 0.0) -> Talk:
+        """Turn `number` and all after it give way to `question`, and are kept aside."""
+        kept = self.others if number == self.at else ()
+        others = (self.turns[number:], *kept)[:MAX_OTHERS]
+        before = self._replace(turns=self.turns[:number], at=number, others=others)
+        return before.asked(question, model, at)
+
+    def other(self) -> Talk | None:
+        """The version that was replaced last, this one kept in its place; None without one."""
+        if not self.others:
+            return None
+        tail, rest = self.others[0], self.others[1:]
+        return self._replace(
+            turns=self.turns[: self.at] + tail, others=(*rest, self.turns[self.at :])
+        )
+
+    def taken_back(self) -> Talk:
+        """As before the last turn was asked anew; what came of it is forgotten."""
+        if not self.others:
+            return self
+        tail, rest = self.others[0], self.others[1:]
+        return self._replace(turns=self.turns[: self.at] + tail, others=rest)
+
+    def answered(self, state: TurnState, answer: str, note: str = "") -> Talk:
+        """The newest turn with its answer so far, or as it ended."""
+        turn = msgspec.structs.replace(self.turns[-1], state=state, answer=answer, note=note)
+        return self._replace(turns=(*self.turns[:-1], turn))
+
+
+def talk_of(dialogue: Dialogue) -> Talk:
+    """A kept conversation, to be gone on with. An answer that still streamed was cut."""
+    turns = tuple(_marked(turn) for turn in dialogue.turns)
+    return Talk(turns=turns, system=dialogue.system, params=dialogue.params)
+
+
+def as_dialogue(talk: Talk, number: int, title: str) -> Dialogue | None:
+    """What there is of a conversation, under the archive's `number`; None without a turn."""
+    if not talk.turns:
+        return None
+    first, last = talk.turns[0], talk.turns[-1]
+    return Dialogue(
+        id=number,
+        title=title or first_words(first.question),
+        model=last.model,
+        system=talk.system,
+        params=talk.params,
+        created_at=first.at,
+        changed_at=last.at,
+        turns=talk.turns,
+    )
+
+
+def was_cut(dialogue: Dialogue) -> bool:
+    """Whether an app ended in the middle of the last answer."""
+    return bool(dialogue.turns) and dialogue.turns[-1].state in ("streaming", "cut")
+
+
+def _marked(turn: KeptTurn) -> KeptTurn:
+    if turn.state not in ("streaming", "cut"):
+        return turn
+    return msgspec.structs.replace(turn, state="cut", note=turn.note or CUT_NOTE)

@@ -1,0 +1,195 @@
+"""Questions and answers in turn: asking, asking anew, what waits, and what is kept of it."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from diffuse_tui.presenter.asking import asking, name_of
+from diffuse_tui.presenter.talk import Talk
+from diffuse_tui.widgets.answering import Answer
+from diffuse_tui.widgets.keeping import Keeper, unix_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffuse_core.domain.view import GenerateEvent, GenerateRequest, ModelView
+    from diffuse_tui.presenter.spans import Tone
+    from diffuse_tui.widgets.answering import Outcome
+    from diffuse_tui.widgets.conversation_view import ConversationView
+    from diffuse_tui.widgets.prompt import Prompt
+
+BUSY = "an answer is running; press Esc first"
+
+
+class Exchange:
+    """The conversation, and the one generation that may run in it.
+
+    Args:
+        view: Where the turns are shown.
+        prompt: Where a question goes back to when nothing came of it.
+        start: Has a generation run, told by its number.
+        quiet: Called when the answer grows no more.
+    """
+
+    def __init__(
+        self,
+        view: ConversationView,
+        prompt: Prompt,
+        start: Callable[[int, GenerateRequest], None],
+        quiet: Callable[[], None],
+    ) -> None:
+        self.talk = Talk()
+        self.keeper = Keeper()
+        self.answer: Answer | None = None
+        self.last: Answer | None = None
+        self.queued: str | None = None
+        self.editing: int | None = None
+        self._view = view
+        self._prompt = prompt
+        self._start = start
+        self._quiet = quiet
+        self._number = 0
+        self._draft = ""
+        self._after: tuple[str, Tone] | None = None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the answer that runs was told to stop."""
+        return self.answer is not None and self.answer.stopping
+
+    @property
+    def text(self) -> str:
+        """The newest answer that has text, "" when there is none."""
+        if self.answer is not None and self.answer.text:
+            return self.answer.text
+        return next((turn.answer for turn in reversed(self.talk.turns) if turn.answer), "")
+
+    def begin(self, talk: Talk) -> None:
+        """Go on with another conversation; nothing may run."""
+        self.talk = talk
+        self.keeper.begin()
+        self.last = self.queued = self.editing = None
+        self._view.show_from(0, talk.turns)
+
+    # --- asking -----------------------------------------------------------------------------
+
+    def send(self, question: str, model: ModelView) -> None:
+        """Ask, in the place of the question that is edited if one is; or wait for the answer."""
+        if self.answer is not None:
+            self.queued = question
+            return
+        number, self.editing = self.editing, None
+        self.ask(question, model, number)
+
+    def ask(self, question: str, model: ModelView, anew: int | None = None) -> None:
+        """Ask; with `anew` in the place of the turn of that number and all after it."""
+        name, now = name_of(model), unix_now()
+        if anew is None:
+            self.talk = self.talk.asked(question, name, now)
+        else:
+            self.talk = self.talk.asked_anew(anew, question, name, now)
+        ask = asking(self.talk, model, secrets.randbits(32))
+        view = self._view.begin_turn(self.talk.turns[-1].number, question)
+        self._number += 1
+        self.answer = Answer(
+            view, self._number, left_out=ask.left_out, seed=ask.seed, anew=anew is not None
+        )
+        self.keep()
+        self._start(self._number, ask.request)
+
+    def keep(self) -> None:
+        """Write down the answer so far; of one that is made anew only once there is some."""
+        answer = self.answer
+        if answer is None or answer.outcome is not None or (answer.anew and not answer.text):
+            return
+        self.talk = self.talk.answered("streaming", answer.text)
+        self.keeper.turn(self.talk)
+
+    def arrived(self, number: int, event: GenerateEvent) -> None:
+        """Show what came; what comes late from an earlier generation is dropped."""
+        answer = self.answer
+        if answer is None or number != answer.number or answer.outcome is not None:
+            return
+        if (outcome := answer.take(event)) is not None:
+            self._settle(answer, outcome)
+
+    def ended(self, number: int) -> str | None:
+        """The generation is over; the question that waits for it, to be sent or given back."""
+        answer = self.answer
+        if answer is None or number != answer.number:
+            return None
+        if answer.outcome is None:
+            self._settle(answer, answer.end())
+        self.answer, self.last = None, answer
+        queued, self.queued = self.queued, None
+        return queued
+
+    def ending_note(self) -> tuple[str, Tone] | None:
+        """What is to be said of how the last generation ended, once."""
+        note, self._after = self._after, None
+        return note
+
+    def _settle(self, answer: Answer, outcome: Outcome) -> None:
+        self._quiet()
+        self.talk = self.talk.answered(outcome.state, answer.text, outcome.note)
+        if answer.anew and not answer.text and outcome.state != "done":
+            self._take_back(outcome)
+            return
+        self.keeper.turn(self.talk)
+        if outcome.state == "failed":
+            self.give_back(self.talk.turns[-1].question)
+
+    def _take_back(self, outcome: Outcome) -> None:
+        """Nothing came of asking anew: what was there before is shown and kept again."""
+        question = self.talk.turns[-1].question
+        self.talk = self.talk.taken_back()
+        self._show_version()
+        if self.talk.turns[self.talk.at].question != question:
+            self.give_back(question)
+        why = "stopped" if outcome.state == "stopped" else f"not answered anew: {outcome.note}"
+        self._after = (f"{why} · the earlier answer is back", "warning")
+
+    def give_back(self, question: str) -> None:
+        """Put a question that was not answered back where it can be sent again."""
+        if not self._prompt.text:
+            self._prompt.put_question(question)
+
+    # --- changing what was asked ------------------------------------------------------------
+
+    def edit_last(self) -> str:
+        """Bring the last question back into the prompt; why not, when that cannot be."""
+        last = self.talk.last
+        if self.answer is not None:
+            return BUSY
+        if last is None:
+            return "no question to edit yet"
+        if self.editing is None:
+            self.editing, self._draft = last.number, self._prompt.text
+            self._prompt.put_question(last.question)
+        self._prompt.focus()
+        return ""
+
+    def leave_edit(self) -> bool:
+        """Leave the last question as it was; False when it is not being edited."""
+        if self.editing is None:
+            return False
+        self.editing = None
+        self._prompt.exchange(self._draft)
+        return True
+
+    def other_version(self) -> str:
+        """Show what regenerating or editing replaced, each time an earlier one; "" or why not."""
+        other = self.talk.other()
+        if self.answer is not None:
+            return BUSY
+        if other is None:
+            return "nothing was answered anew or edited here"
+        self.talk = other
+        self._show_version()
+        return ""
+
+    def _show_version(self) -> None:
+        first = self.talk.at
+        self._view.show_from(first, self.talk.turns[first:])
+        self.keeper.turns_from(self.talk, first)
