@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from diffuse_core.domain.view import Event
 from diffuse_tui.presenter import figures
-from diffuse_tui.presenter.events import event_line, wrapped_event
-from diffuse_tui.presenter.spans import Span, merged, plain
+from diffuse_tui.presenter.spans import Span, merged
 
 
 @pytest.mark.parametrize(
@@ -51,13 +49,3 @@ def test_other_figures() -> None:
 def test_neighbours_of_one_tone_are_joined() -> None:
     spans = [Span("a"), Span("b"), Span("", "bad"), Span("c", "bad"), Span("d", "bad")]
     assert merged(spans) == (Span("ab"), Span("cd", "bad"))
-
-
-def test_events_have_time_shape_and_words_kept_whole() -> None:
-    text = plain(event_line(Event(0.0, "warning", "a\x1bb")))
-    assert text.endswith(" ▲ a␛b")
-    assert text[3] == ":"
-    assert plain(event_line(Event(1e300, "info", "x"))) == " --:--:-- · x"
-    lines = wrapped_event(Event(0.0, "error", "one two three four"), 22)
-    assert [plain(line)[12:] for line in lines] == ["one two", "three four"]
-    assert len(wrapped_event(Event(0.0, "info", ""), 5)) == 1
