@@ -61,6 +61,7 @@ MAIN = Section(
         ("F4  e", "this machine and the events"),
         ("Tab  Shift+Tab", "next or previous part of the screen"),
         ("F5  m", "choose the model"),
+        ("F8  o", "the conversations: search, open, rename, delete, export"),
         ("r", "connect to the node again at once"),
         ("s", "start a node here, when the one that was attached to has ended"),
         ("F7  h", "host a model on this machine, and see how far it is"),
@@ -96,7 +97,20 @@ HOST = Section(
         ("Esc", "out of a field, then back"),
     ),
 )
-CONVERSATIONS = Section("Conversations", ())
+CONVERSATIONS = Section(
+    "Conversations",
+    (
+        ("↑ ↓  j k  g G", "up, down, to the first, to the last"),
+        ("Enter", "open in the chat"),
+        ("/", "search questions, answers and titles; Esc shows all again"),
+        ("n", "begin a new conversation"),
+        ("e", "rename; an empty name is the first question's words again"),
+        ("d  u", "delete; bring back what was deleted last, until the app ends"),
+        ("x  X", "export as Markdown; as JSON"),
+        ("i", "import a conversation that was exported as JSON"),
+        ("< >  1-9  S", "sort by another column; the other way round"),
+    ),
+)
 PARAMETERS = Section("Parameters", ())
 WATERFALL = Section("Waterfall", ())
 NODE = Section("Node", ())
