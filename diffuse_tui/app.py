@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.text import Text
 from textual.app import App
 from textual.binding import Binding, BindingType
 
@@ -119,6 +118,8 @@ class DiffuseApp(App[None]):
         self._asked = ""
         self.leaving_questions: list[LeavingQuestion] = [self._answering, self._hosting.leaving]
         self._state = state
+        self.last_words = ""
+        """What is to be written to stderr once the terminal is given back: a defect's line."""
         self.title = title
         self.animation_level = "none"
         for known in THEMES:
@@ -158,13 +159,13 @@ class DiffuseApp(App[None]):
             self._driver.stop_application_mode()
 
     def _fatal_error(self) -> None:
-        """A defect: one clear line on the terminal, the rest in a file, without what was said."""
+        """A defect: one clear line at the end, the rest in a file, without what was said."""
         from diffuse_tui.crash import keep
 
         if self._exception is not None:
             now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-            defect = keep(self._exception, self._state, now)
-            self.panic(Text(defect.line, no_wrap=True, overflow="ignore", end=""))
+            self.last_words = keep(self._exception, self._state, now).line
+        self.panic()
 
     def _leave(self, code: int) -> None:
         self.exit(return_code=code)

@@ -131,4 +131,6 @@ async def _demo(given: argparse.Namespace) -> int:
 async def _show(app: DiffuseApp, state: Path) -> int:
     with quiet(state):
         await app.run_async()
+    if app.last_words:
+        sys.stderr.write(f"{app.last_words}\n")
     return app.return_code or 0

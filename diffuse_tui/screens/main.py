@@ -171,6 +171,7 @@ class MainScreen(FramedScreen[None]):
             if facts.link.state in ("attached", "stalled"):
                 why = refusal(model, facts.view, facts.wanted)
         self._facts = facts._replace(model=model)
+        self.app.title = f"{facts.title} · {model.id}" if model is not None else facts.title
         self.query_one(Banner).facts = self._facts
         for screen in self.app.screen_stack:
             if isinstance(screen, LiveScreen | Follower):
