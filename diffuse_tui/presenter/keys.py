@@ -40,7 +40,13 @@ REPLICAS = Section(
 )
 MACHINE = Section(
     "This machine and events",
-    (("↑ ↓  j k", "scroll the events"),),
+    (
+        ("↑ ↓  j k", "the event before or after; g the oldest"),
+        ("F  End", "follow the events again"),
+        ("/", "leave only events with these words; Esc shows all again"),
+        ("l", "leave only some levels: news, warnings and errors, errors"),
+        ("y", "copy the event"),
+    ),
 )
 CHAT = Section(
     "Chat",

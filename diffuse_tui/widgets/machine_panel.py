@@ -42,6 +42,7 @@ class MachinePanel(Widget, can_focus=True):
     def on_resize(self) -> None:
         """Draw for the new size."""
         self._lines = None
+        self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Draw one line."""
