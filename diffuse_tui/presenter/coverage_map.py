@@ -152,6 +152,13 @@ def ruler(frame: MapFrame, cursor: int | None = None) -> Line:
     if cursor is None:
         return (head, Span("".join(marks), "label"))
     at = frame.place(cursor) - LABEL
+    # A number that the mark cuts off would read as another one.
+    first, last = at, at + 1
+    while first > 0 and marks[first - 1] != " " and marks[at] != " ":
+        first -= 1
+    while last < len(marks) and marks[last] != " " and marks[at] != " ":
+        last += 1
+    marks[first:last] = " " * (last - first)
     return (
         head,
         Span("".join(marks[:at]), "label"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from diffuse_core.domain.plain_text import clean_line, shorten
-from diffuse_core.domain.standing import lack_text
 from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.standing import holds
 
@@ -119,9 +118,8 @@ def layer_text(model: ModelView, rows: Iterable[MapRow], layer: int, width: int)
         if (number := sum(row.nodes[0].state == state for row in here))
     )
     tail = others
-    if model.state != "Robust":
-        weak = f"{others} · weakest: {lack_text(model)}"
-        tail = weak if len(head) + len(weak) <= width else others
+    if model.weakest is not None:
+        tail += f" · weakest {model.weakest}: x{model.min_replicas}"
     names = _names([row.name for row in ready], width - len(head) - len(tail))
     return shorten(f"{head}{names}{tail}", width)
 

@@ -32,6 +32,8 @@ UNTOLD = "the node here is of a version that does not tell the model's sizes"
 
 _LABEL = 10
 _STATE = len(" ○ Incomplete")
+_RULER = 3
+"""Cells by which a ruler may reach beyond the last layer, for its number."""
 
 
 class WhatIf(NamedTuple):
@@ -64,7 +66,7 @@ def what_if_lines(answer: WhatIf, width: int) -> tuple[Line, ...]:
 def _map(answer: WhatIf, width: int) -> list[Line]:
     """Holders of each layer, one line below the other for each step."""
     wide = width >= LABEL + 2 * _STATE + 10
-    across = width - _STATE if wide else width
+    across = width - (_STATE if wide else _RULER)
     edges = {layer for _, part in answer.rows for layer in (part.start, part.end)}
     for _, model in answer.steps:
         counts = model.replicas

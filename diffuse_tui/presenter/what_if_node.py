@@ -156,8 +156,9 @@ def _healing(
     verb = "moves" if len(told) == 1 else "move"
     became = f"{after.state} -> {healed.state}"
     if after.state == healed.state:
-        became = f"stays {healed.state}, least holders {after.min_replicas} -> "
-        became += str(healed.min_replicas)
+        became = f"stays {healed.state}, least holders {healed.min_replicas}"
+    if healed.missing:
+        became += f", {listed(healed.missing)} still missing"
     soon = f"{coming_text(after.coming)}; " if after.coming else ""
     return f"{soon}{verb}: {', '.join(told[:NAMED])}{rest_text}; {became}", healed
 

@@ -9,6 +9,7 @@ from textual.css.scalar import Unit
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
+from textual.widget import Widget
 
 from diffuse_tui.presenter.coverage_map import (
     counts_line,
@@ -111,16 +112,17 @@ class CoverageMap(ScrollView, can_focus=True):
 
     def _room(self) -> int:
         """Rows of holders that there is room for at most."""
-        share, around = self.styles.max_height, self.container_size.height
-        if share is not None and share.unit in (Unit.PERCENT, Unit.HEIGHT):
-            around = int(around * share.value / 100)
-        return around - self.gutter.height - len(self._above) - len(self._below)
+        share, around = self.styles.max_height, self.parent
+        most = self.size.height
+        if share is not None and share.unit == Unit.HEIGHT and isinstance(around, Widget):
+            most = max(most, int(around.size.height * share.value / 100) - self.gutter.height)
+        return most - len(self._above) - len(self._below)
 
     def _lay_out(self) -> None:
         width = self.scrollable_content_region.width
         if self._model is None:
             self._frame, self._below = None, ()
-            self._above = ((Span(" no model to show", "dim"),),)
+            self._above = ((Span(" no model to show · h: host one here", "dim"),),)
             self.border_title, self.border_subtitle = self.BORDER_TITLE, ""
         elif width > 0:
             self._lay_out_model(self._model, width)
