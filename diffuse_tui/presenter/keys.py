@@ -36,7 +36,16 @@ COVERAGE = Section(
 )
 REPLICAS = Section(
     "Replicas",
-    (("Enter", "all that is known of the node under the cursor"),),
+    (
+        ("Enter", "all that is known of the node under the cursor; a click on it does the same"),
+        ("↑ ↓  j k", "a row up or down; PgUp PgDn, Ctrl+U Ctrl+D half a page, g G the ends"),
+        ("← →", "the columns that have no room, where the heading ends in an arrow"),
+        ("/", "filter: id, state, role, version, 12:18, layer:14, relayed; !word leaves out"),
+        ("Esc", "every node again"),
+        ("< >  1 … 9", "sort by a column; once more inverts, then the slices' order again"),
+        ("S", "invert the sort"),
+        ("y  Y", "copy the node's id (or what the mouse selected); copy the row"),
+    ),
 )
 MACHINE = Section(
     "This machine and events",
@@ -119,7 +128,15 @@ CONVERSATIONS = Section(
 )
 PARAMETERS = Section("Parameters", ())
 WATERFALL = Section("Waterfall", ())
-NODE = Section("Node", ())
+NODE = Section(
+    "Node",
+    (
+        ("n  p  j  k", "the next or the previous node of the table"),
+        ("w", "what if it goes"),
+        ("y", "copy its full id"),
+        ("↑ ↓", "scroll"),
+    ),
+)
 LIVE = Section(
     "Every screen",
     (

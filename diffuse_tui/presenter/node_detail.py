@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 _LABEL = 10
 _MAX_ADDRESSES = 8
-_TWO_COLUMNS = 76
+_TWO_COLUMNS = 64
 """Cells from which on two graphs stand side by side."""
+_LOWEST, _HIGHEST = 2, 8
+"""Rows of a graph."""
 
 _QUARANTINE = {
     "quarantined": "quarantined: an audit found that what it computed is wrong; it is not used",
@@ -116,21 +118,21 @@ _GRAPHS: tuple[tuple[Figure, str, Callable[[float], str]], ...] = (
 )
 
 
-def history_lines(
-    node: NodeView, history: NodeHistory, width: int, height: int = 4
-) -> tuple[Line, ...]:
+def history_lines(node: NodeView, history: NodeHistory, width: int, room: int) -> tuple[Line, ...]:
     """Graphs of the last two minutes, side by side where `width` cells have room for two.
 
-    The top of a graph is the largest value in it, for KV the node's budget.
+    They are as high as fits into `room` lines, within reason. The top of a graph is the largest
+    value in it, for KV the node's budget.
     """
     across = 2 if width >= _TWO_COLUMNS else 1
     cells = (width - (across - 1) * 2) // across
+    height = max(_LOWEST, min(_HIGHEST, (room - 1) * across // len(_GRAPHS) - 1))
     graphs = [
         _graph(history.series(node.node, figure), name, text, cells, height, _top(node, figure))
         for figure, name, text in _GRAPHS
         if not (figure == "rtt" and node.me)
     ]
-    lines: list[Line] = []
+    lines: list[Line] = [(Span("the last two minutes", "label"),)]
     for first in range(0, len(graphs), across):
         beside = graphs[first : first + across]
         for parts in zip(*beside, strict=True):

@@ -38,10 +38,10 @@ COLUMNS: tuple[Column, ...] = (
     Column("load", 9, 3, falls=True),
     Column("tok/s", 6, 4, right=True, falls=True),
     Column("2 min", _SPARK, 6, sortable=False),
-    Column("KV free", 8, 9, right=True, falls=True),
+    Column("KV free", 7, 9, right=True, falls=True),
     Column("trip", 8, 5, right=True),
     Column("met", 11, 8),
-    Column("version", 10, 10),
+    Column("version", 8, 10),
     Column("seen", 6, 7, right=True),
 )
 
@@ -140,7 +140,7 @@ def replica_cells(
         Span(_free(node), gone),
         Span(_trip(node), gone),
         Span(met(node), "warning" if unreachable(node) else gone),
-        Span(clean_line(node.version, 10), gone),
+        Span(clean_line(node.version, 8), gone),
         Span(NOTHING if node.me else age_text(node.last_seen_s), gone),
     )
 

@@ -68,9 +68,9 @@ class NodeScreen(LiveScreen[None]):
             lines += [self._gone(), ()]
         if self._last is not None:
             lines += node_lines(self._last, facts.model)
-            lines += [(), (Span("the last two minutes", "label"),)]
-            width = max(20, self.query_one("#node").scrollable_content_region.width - 2)
-            lines += history_lines(self._last, self._past, width)
+            region = self.query_one("#node").scrollable_content_region
+            room = region.height - len(lines) - 1
+            lines += [(), *history_lines(self._last, self._past, max(20, region.width), room)]
         self.query_one("#node-text", Static).update(content(lines))
         place = self._place()
         at = f" · {place + 1} of {len(self._order)}" if place is not None else ""
@@ -107,7 +107,7 @@ class NodeScreen(LiveScreen[None]):
             self.show_facts(self.facts)
             self.query_one("#node").scroll_home(animate=False)
         else:
-            self.notify("There is no further node in the table.", markup=False)
+            self.notify("No further node in the table.", markup=False)
 
     def action_copy_id(self) -> None:
         """Hand the full id to the terminal's clipboard."""
@@ -116,8 +116,6 @@ class NodeScreen(LiveScreen[None]):
 
     def action_what_if(self) -> None:
         """Show what happens when this node goes."""
-        try:
-            from diffuse_tui.screens.what_if import WhatIfScreen
-        except ImportError:
-            return
+        from diffuse_tui.screens.what_if import WhatIfScreen
+
         self.app.push_screen(WhatIfScreen(self.facts, node=self.node_id))

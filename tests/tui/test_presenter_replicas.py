@@ -44,7 +44,7 @@ NODES = (
     node(3, (15, 30), state="loading"),
     node(4, (0, 30), liveness="dead"),
     node(5, (0, 30), model="other"),
-    node(6, (10, 15), quarantine="quarantined", version="0.2.0\x1b[2J"),
+    node(6, (10, 15), quarantine="quarantined", version="0.2\x1b[2J"),
 )
 
 
@@ -63,7 +63,7 @@ def test_rows_are_in_slice_order_and_say_what_is_known() -> None:
     ]
     by_name = {row["node"]: row for row in rows(*NODES)}
     assert by_name["00000002"]["KV free"] == "3 B"
-    assert by_name["00000006"]["version"] == "0.2.0␛[2J"
+    assert by_name["00000006"]["version"] == "0.2␛[2J"
     assert rows(node(1))[0]["state"] == "· idle"
     assert rows(node(1, (0, 30), quarantine="doubtful", liveness="suspect"))[0]["state"] == (
         "⊖ doubtful"
@@ -140,7 +140,7 @@ def test_graphs_stand_side_by_side_where_there_is_room() -> None:
     one = node(2, (0, 30), tokens_per_s=8.0, kv_used=2, kv_budget=4, sessions=1)
     history = NodeHistory()
     history.note(network(one))
-    wide = [plain(line) for line in history_lines(one, history, 80, 3)]
+    wide = [plain(line) for line in history_lines(one, history, 80, 9)][1:]
     assert len(wide) == 2 * 4
     assert {len(line) for line in wide} == {80}
     assert wide[0].split() == ["tokens/s", "8.0", "top", "8.0", "sessions", "1", "top", "1"]
@@ -148,10 +148,11 @@ def test_graphs_stand_side_by_side_where_there_is_room() -> None:
     assert wide[4].split() == ["KV", "used", "2", "B", "top", "4", "B", "round", "trip", "—"]
     assert wide[5].rstrip() == ""
     assert [wide[row][38] for row in (6, 7)] == ["▄", "█"], "KV is drawn against its budget"
-    narrow = [plain(line) for line in history_lines(one, history, 40, 3)]
-    assert len(narrow) == 4 * 4
+    narrow = [plain(line) for line in history_lines(one, history, 40, 5)]
+    assert len(narrow) == 1 + 4 * (1 + 2), "never too low to be read"
+    assert len(history_lines(one, history, 80, 99)) == 1 + 2 * (1 + 8)
     mine = node(2, me=True)
-    assert "round trip" not in "".join(plain(x) for x in history_lines(mine, history, 40))
+    assert "round trip" not in "".join(plain(x) for x in history_lines(mine, history, 40, 9))
 
 
 def test_a_node_in_full() -> None:
