@@ -73,7 +73,12 @@ class DiffuseApp(App[None]):
             them until the app ends, None not at all.
     """
 
-    CSS_PATH: ClassVar[list[str | PurePath]] = ["diffuse.tcss", "answers.tcss", "chat.tcss", "host.tcss"]
+    CSS_PATH: ClassVar[list[str | PurePath]] = [
+        "diffuse.tcss",
+        "answers.tcss",
+        "chat.tcss",
+        "host.tcss",
+    ]
     ENABLE_COMMAND_PALETTE = True
     COMMANDS = {_commands}  # noqa: RUF012 - Textual's type
     BINDINGS: ClassVar[list[BindingType]] = [

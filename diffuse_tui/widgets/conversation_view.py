@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.spans import Span
+from diffuse_tui.widgets.code_walk import CodeWalk
 from diffuse_tui.widgets.paint import content
 from diffuse_tui.widgets.turn import TurnView
 
@@ -31,7 +31,7 @@ _HELLO = (
 )
 
 
-class ConversationView(VerticalScroll):
+class ConversationView(CodeWalk):
     """Holds a TurnView for each of the newest turns, and lines between them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

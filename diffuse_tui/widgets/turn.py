@@ -2,73 +2,116 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Literal, TypeVar
 
+from rich.segment import Segment
 from textual.containers import Vertical
 from textual.content import Content
+from textual.strip import Strip
 from textual.widgets import Static
 
 from diffuse_core.domain.plain_text import clean
-from diffuse_tui.presenter.blocks import BlockCutter, too_much_for_markdown
-from diffuse_tui.presenter.spans import Span
+from diffuse_tui.presenter.blocks import BlockCutter, Piece
+from diffuse_tui.presenter.flow import Paragraph
+from diffuse_tui.presenter.kept_turn import kept_foot, preview_rows, question_text
+from diffuse_tui.presenter.markdown import Shaper, tail_flow
+from diffuse_tui.presenter.rich_text import Look, Run
+from diffuse_tui.presenter.spans import Span, plain
+from diffuse_tui.widgets.code_block import CodeBlock
 from diffuse_tui.widgets.paint import content
+from diffuse_tui.widgets.prose import Prose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from markdown_it import MarkdownIt
     from textual.app import ComposeResult
+    from textual.geometry import Size
     from textual.timer import Timer
-    from textual.widget import Widget
 
+    from diffuse_tui.presenter.dialogue import KeptTurn, TurnState
+    from diffuse_tui.presenter.rich_text import Row
     from diffuse_tui.presenter.spans import Line
 
+Body = TypeVar("Body", Prose, CodeBlock)
+
 _REFRESH_S = 0.1
-_TAIL_CHARS = 4_000
+_AT_ONCE = 4_000
+"""Characters that are shaped before other things get their turn."""
 _HAPPENED = 4
 """Lines of what befell an answer that are kept under it while it grows."""
+_WAITING = (Paragraph((Run("waiting for the first token…", Look.DIM),)),)
 
 
 class TurnView(Vertical):
-    """Settled blocks are mounted as Markdown once; the tail is plain text until it settles."""
+    """Settled text is shaped once; only the tail is shaped again while it grows."""
 
     def __init__(self, question: str) -> None:
         super().__init__(classes="turn")
         self.question = question
+        self.state: TurnState | Literal["waiting"] = "waiting"
         self._parts: list[str] = []
         self._happened: list[Line] = []
+        self._said: tuple[Line, ...] = ()
         self._cutter = BlockCutter()
-        self._tail = Static(Content("waiting for the first token…"), classes="tail waiting")
+        self._shaper = Shaper()
+        self._pieces: deque[Piece] = deque()
+        self._body: Prose | CodeBlock | None = None
         self._foot = Static("", classes="foot", markup=False)
         self._brief = Static("", classes="foot brief", markup=False)
         self._timer: Timer | None = None
+        self._preview: KeptTurn | None = None
+        self._preview_rows: tuple[int, list[Row]] = (0, [])
+
+    @classmethod
+    def kept(cls, turn: KeptTurn) -> TurnView:
+        """A turn from before; it costs little until it is scrolled into view."""
+        view = cls(turn.question)
+        view._parts.append(turn.answer)
+        view.state = "cut" if turn.state == "streaming" else turn.state
+        view._preview = turn
+        return view
 
     @property
     def answer(self) -> str:
         """The text so far, as the model wrote it."""
         return "".join(self._parts)
 
+    @property
+    def said(self) -> str:
+        """What is said under the answer, as text: the note of a KeptTurn."""
+        return "\n".join(plain(line) for line in self._said)
+
     def compose(self) -> ComposeResult:
-        """Question, tail and foot; answer blocks come between."""
-        yield Static(Content(clean(self.question)), classes="question")
-        yield self._tail
-        yield self._foot
-        yield self._brief
+        """Question and foot; text and code come between."""
+        if self._preview is None:
+            yield from self._frame()
+
+    def _frame(self) -> Sequence[Static]:
+        question = Static(Content(question_text(self.question)), classes="question")
+        return question, self._foot, self._brief
+
+    def on_mount(self) -> None:
+        """Say that there is nothing yet, or show what came already."""
+        if self._preview is None:
+            self._work()
+
+    # --- a turn that grows --------------------------------------------------------------------
 
     def add(self, text: str) -> None:
         """Take more text; the screen follows a few times a second."""
         if not text:
             return
+        self.state = "streaming"
         self._parts.append(text)
-        settled = self._cutter.push(clean(text))
-        if settled.strip():
-            self._mount_block(settled)
+        self._pieces += self._cutter.push(clean(text))
         if self._timer is None:
-            self._timer = self.set_timer(_REFRESH_S, self._show_tail)
+            self._timer = self.set_timer(_REFRESH_S, self._refreshed)
 
     def note(self, lines: Iterable[Line], *, passing: bool = False) -> None:
         """Say something under the answer; where rows are few, nothing that is only `passing`."""
-        self._foot.update(content(lines))
+        self._said = tuple(lines)
+        self._foot.update(content(self._said))
         self._foot.add_class("said")
         self._foot.set_class(passing, "long")
 
@@ -77,9 +120,11 @@ class TurnView(Vertical):
         self._happened = [*self._happened, line][-_HAPPENED:]
         self.note(self._happened)
 
-    def finish(self, lines: Iterable[Line], brief: Line | None = None) -> None:
+    def finish(
+        self, lines: Iterable[Line], brief: Line | None = None, state: TurnState = "done"
+    ) -> None:
         """The answer is complete: settle what is left. `brief` stands in where rows are few."""
-        self._settle()
+        self._settle(state)
         self.note(lines, passing=brief is not None)
         if brief is not None:
             self._brief.update(content([brief]))
@@ -87,41 +132,115 @@ class TurnView(Vertical):
 
     def fail(self, message: str) -> None:
         """Show why there is no answer, or no more of it."""
-        self._settle()
-        self.add_class("failed")
+        self._settle("failed")
         self.note([(Span("✖ ", "bad"), Span(clean(message)))])
 
-    def _settle(self) -> None:
+    def _settle(self, state: TurnState) -> None:
         if self._timer is not None:
             self._timer.stop()
-        rest = self._cutter.flush()
-        if rest.strip():
-            self._mount_block(rest)
-        self._tail.display = False
+        self.state = state
+        self.set_class(state == "failed", "failed")
         self.remove_class("live")
+        self._pieces += self._cutter.flush()
+        self._work()
+
+    def allow_focus_children(self) -> bool:
+        """Tab passes by the code of answers, unless it is there already; `[` and `]` go there."""
+        return self.has_focus_within
+
+    # --- drawing --------------------------------------------------------------------------------
+
+    def _refreshed(self) -> None:
+        self._timer = None
+        self._work()
+
+    def _work(self) -> None:
+        """Show some of what waits, then let others have their turn."""
+        if not self._foot.is_attached:
+            return
+        done = 0
+        while self._pieces and done < _AT_ONCE:
+            done += self._take()
+        if self._pieces:
+            self.call_later(self._work)
+        else:
+            self._show_tail()
+
+    def _take(self) -> int:
+        """Show the next piece, or the next lines of code; how many characters that were."""
+        piece = self._pieces.popleft()
+        match piece.kind:
+            case "text":
+                self._prose().add(self._shaper.shape(piece.text))
+            case "code":
+                if isinstance(self._body, Prose):
+                    self._body.show_tail(())
+                self._put(CodeBlock(piece.text))
+            case "line" if isinstance(self._body, CodeBlock):
+                lines = [piece.text]
+                while self._pieces and self._pieces[0].kind == "line" and len(lines) < _AT_ONCE:
+                    lines.append(self._pieces.popleft().text)
+                self._body.add(lines)
+                return sum(map(len, lines))
+            case "end" if isinstance(self._body, CodeBlock):
+                self._body.complete()
+                self._shaper.between()
+                self._body = None
+            case _:
+                pass
+        return len(piece.text) + 1
+
+    def _prose(self) -> Prose:
+        return self._body if isinstance(self._body, Prose) else self._put(Prose())
+
+    def _put(self, body: Body) -> Body:
+        self._body = body
+        self.mount(body, before=self._foot)
+        return body
 
     def _show_tail(self) -> None:
-        self._timer = None
-        tail = self._cutter.tail.lstrip("\n")
-        cut = "…" if len(tail) > _TAIL_CHARS else ""
-        self._tail.remove_class("waiting")
-        self._tail.update(Content(f"{cut}{tail[-_TAIL_CHARS:]}▍"))
+        tail = self._cutter.tail
+        if self.state == "waiting":
+            self._prose().show_tail(_WAITING)
+        elif self.state != "streaming":
+            if isinstance(self._body, Prose):
+                self._body.show_tail(())
+        elif isinstance(self._body, CodeBlock):
+            self._body.show_tail(tail[-_AT_ONCE:])
+        else:
+            self._prose().show_tail(tail_flow(self._shaper, tail))
 
-    def _mount_block(self, block: str) -> None:
-        self.mount(_block_widget(block.strip("\n")), before=self._tail)
+    # --- a turn from before -------------------------------------------------------------------
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Before it was seen, what plain text would take."""
+        if self._preview is None:
+            return super().get_content_height(container, viewport, width)
+        return len(self._previewed(width))
 
-def _block_widget(block: str) -> Widget:
-    if too_much_for_markdown(block):
-        return Static(Content(block), classes="plain-block")
-    # Imported with the first answer: it would be a tenth of the time to the first paint.
-    from textual.widgets import Markdown
+    def render_line(self, y: int) -> Strip:
+        """Seen for the first time: from now on the turn is drawn as all others are."""
+        if self._preview is None:
+            return super().render_line(y)
+        self.call_later(self._populate)
+        rows = self._previewed(self.content_size.width)
+        text = rows[y].text if y < len(rows) else ""
+        style = self.visual_style.rich_style
+        return Strip([Segment(text, style)]).adjust_cell_length(self.content_size.width, style)
 
-    return Markdown(block, parser_factory=_parser, open_links=False)
+    def _previewed(self, width: int) -> list[Row]:
+        if self._preview is not None and self._preview_rows[0] != width:
+            self._preview_rows = (width, preview_rows(self._preview, width))
+        return self._preview_rows[1]
 
-
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    # Raw HTML is shown as the text it is; it would vanish otherwise.
-    return MarkdownIt("gfm-like", {"html": False})
+    def _populate(self) -> None:
+        turn, self._preview = self._preview, None
+        if turn is None:
+            return
+        self.mount(*self._frame())
+        self._pieces += [*self._cutter.push(clean(turn.answer)), *self._cutter.flush()]
+        lines = kept_foot(turn)
+        if lines:
+            self.note(lines)
+        self.set_class(self.state == "failed", "failed")
+        self._work()

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 from tui_fakes import finished
 
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Audited, Healed, RouteStep, StageTiming, Waiting
-from diffuse_tui.presenter.blocks import BlockCutter, too_much_for_markdown
 from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
     MAX_MESSAGES,
@@ -109,74 +107,3 @@ def test_routes() -> None:
     assert route_text([relayed]) == "ffffffff 0:1 (relay)"
     assert route_text([relayed] * 10).endswith("→ 2 more")
     assert plain(opened_line([relayed], 1)) == "1 prompt token via ffffffff 0:1 (relay)"
-
-
-def pieces(text: str, size: int) -> list[str]:
-    """What is handed out when `text` arrives in chunks of `size`, the rest last."""
-    cutter = BlockCutter()
-    out = [cutter.push(text[i : i + size]) for i in range(0, len(text), size)]
-    return [piece for piece in [*out, cutter.flush()] if piece]
-
-
-DOCUMENT = """# Title
-
-One paragraph
-of two lines.
-
-- a
-
-- b
-
-  more of b
-
-```py
-x = 1
-
-y = 2
-```
-After.
-
-~~~
-```
-~~~
-
-1. one
-2. two
-
-End"""
-
-
-@pytest.mark.parametrize("size", [1, 3, 7, 10_000])
-def test_chunks_never_change_the_text(size: int) -> None:
-    assert "".join(pieces(DOCUMENT, size)) == DOCUMENT
-
-
-def test_cuts_are_only_where_markdown_is_settled() -> None:
-    assert pieces(DOCUMENT, 1) == [
-        "# Title\n\n",
-        "One paragraph\nof two lines.\n\n- a\n\n- b\n\n  more of b\n\n",
-        "```py\nx = 1\n\ny = 2\n```\n",
-        "After.\n\n",
-        "~~~\n```\n~~~\n",
-        "\n1. one\n2. two\n\n",
-        "End",
-    ]
-
-
-def test_an_open_code_block_is_never_cut() -> None:
-    cutter = BlockCutter()
-    assert cutter.push("```\na\n\nb\n\nc\n") == ""
-    assert cutter.tail == "```\na\n\nb\n\nc\n"
-
-
-def test_the_cutter_starts_afresh_after_a_flush() -> None:
-    cutter = BlockCutter()
-    cutter.push("```\nopen")
-    assert cutter.flush() == "```\nopen"
-    assert cutter.push("a\n\nb\n") == "a\n\n"
-
-
-def test_oversized_blocks_are_told() -> None:
-    assert not too_much_for_markdown("- x\n" * 200)
-    assert too_much_for_markdown("- x\n" * 300)
-    assert too_much_for_markdown("x" * 20_000)
