@@ -219,10 +219,14 @@ class MainScreen(FramedScreen[None]):
     def action_page(self, page: Page) -> None:
         """Show a page and focus what one uses there."""
         self._turn_to(page)
-        target: type[Widget] = {"network": ReplicaTable, "chat": Prompt, "machine": EventLog}[page]
+        targets: dict[Page, type[Widget]] = {
+            "network": ReplicaTable,
+            "chat": Prompt,
+            "machine": EventLog,
+        }
         if not self.has_class("-too-small"):
             # Not Widget.focus(), which comes later: keys in between went to the page before.
-            self.set_focus(self.query_one(target))
+            self.set_focus(self.query_one(targets[page]))
 
     def action_escape(self) -> None:
         """Stop the generation; else back to all panels; else leave the prompt for the letters."""
@@ -234,7 +238,7 @@ class MainScreen(FramedScreen[None]):
 
     def action_chat(self, command: str, rest: str = "") -> None:
         """Run one of the chat's commands."""
-        if command == "edit":
+        if command == "edit" and self._one_page():
             self.action_page("chat")
         self.query_one(ChatPane).do(command, rest)
 
