@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MAX_QUERY = 200
 MAX_WORDS = 8
 INDEXED_AT_ONCE = 2000
-"""Turns that one search puts into the index at most before it answers."""
+"""Turns that one search puts into the index at most before it answers; the rest is read."""
 
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Scripts, by the names of their characters, that put no blanks between words: there the index
@@ -59,8 +59,8 @@ def find(database: sqlite3.Connection, words: tuple[str, ...], *, indexed: bool)
     if indexed and all(_in_index(word) for word in words):
         _index_new(database)
         numbers.update(database.execute(_BY_WORDS, (_match(words),)).fetchall())
-        # Turns of answers that run are not in the index.
-        numbers.update(_read(database, words, "state = 'streaming' AND "))
+        # Of answers that run, or were too many to index at once.
+        numbers.update(_read(database, words, "indexed = 0 AND "))
     else:
         numbers.update(_read(database, words, ""))
     return [Found(found, number) for found, number in numbers.items()]
@@ -72,7 +72,7 @@ def snippet(text: str, words: tuple[str, ...], around: int = 60) -> str:
     if len(low) != len(text):
         low = text.lower() if len(text.lower()) == len(text) else text
     places = [place for word in words if (place := low.find(word.casefold())) >= 0]
-    start = max(0, min(places, default=0) - around // 3)
+    start = max(0, min(places, default=0) - around // 4)
     cut = " ".join(text[start : start + 2 * around].split())
     return ("…" if start else "") + cut + ("…" if start + 2 * around < len(text) else "")
 

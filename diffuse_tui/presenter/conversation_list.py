@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.columns import Column
-from diffuse_tui.presenter.figures import NOTHING, age_text, counted, size_text
+from diffuse_tui.presenter.figures import NOTHING, age_text, size_text
 from diffuse_tui.presenter.spans import Span
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ COLUMNS = (
     Column(MODEL, 20, 3),
 )
 """`changed` is an age, so the smallest is the newest."""
-FOUND_COLUMNS = (Column(TITLE, 24), Column(FOUND, 24, grows=True), *COLUMNS[1:])
+FOUND_COLUMNS = (Column(TITLE, 20), Column(FOUND, 34, grows=True), *COLUMNS[1:])
 """While a search is on: where its words are."""
 
 OPEN_MARK = "● "
@@ -96,11 +96,10 @@ def status_line(shown: int, limit: int, query: str, size: int) -> Line:
     return (Span(f"{many} {noun} · {size_text(size)} on this machine", "dim"),)
 
 
-def deleted_line(title: str, more: int) -> Line:
-    """After `d`: how to have it back."""
-    others = f" · {counted(more, 'more')} before it".replace("mores", "more") if more else ""
+def deleted_line(title: str, count: int) -> Line:
+    """After `d`: how to have it back. `count` is how many could be brought back."""
     return (
-        Span(f"deleted “{clean_line(title, 40)}” · ", "warning"),
+        Span(f"deleted “{clean_line(title, 20)}” · ", "warning"),
         Span("u", "accent"),
-        Span(f" brings it back, until the app ends{others}", "warning"),
+        Span(" brings it back" + (f" · {count} deleted" if count > 1 else ""), "warning"),
     )

@@ -150,15 +150,16 @@ class ConversationsScreen(LiveScreen[int | None]):
 
     def _draw(self) -> None:
         table, searching = self._table, bool(self._query.strip())
-        ordered = in_order(tuple(self._heads.values()), table.sort)
+        heads = self._heads  # The other table, out of sight, goes on with its own.
+        ordered = in_order(tuple(heads.values()), table.sort)
         now = datetime.datetime.now(datetime.UTC).timestamp()
         table.empty = empty_line(self._query)
         table.show(
             [str(head.id) for head in ordered],
             lambda key: cells(
-                self._heads[key],
+                heads[key],
                 now,
-                opened=self._heads[key].id == self._open_id,
+                opened=heads[key].id == self._open_id,
                 searching=searching,
             ),
         )
@@ -300,7 +301,7 @@ class ConversationsScreen(LiveScreen[int | None]):
             self._tell("an answer is being written in it; stop that first", "warning")
             return
         self._deleted.append(Deleted(self._archive.delete(head.id), head.title))
-        self._list(deleted_line(head.title, len(self._deleted) - 1))
+        self._list(deleted_line(head.title, len(self._deleted)))
 
     def action_undo(self) -> None:
         """Bring back what was deleted last."""
