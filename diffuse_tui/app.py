@@ -170,6 +170,7 @@ class DiffuseApp(App[None]):
         if self._exception is not None:
             now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
             self.last_words = keep(self._exception, self._state, now).line
+        self._write(GIVE_TITLE_BACK)
         self.panic()
 
     def _leave(self, code: int) -> None:

@@ -6,8 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from textual.command import DiscoveryHit, Hit, Provider
+from textual.content import Content
 
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_tui.widgets.paint import TONES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 _OURS = "diffuse_tui."
+ABOUT_AT = 34
+"""Column at which keys stand, behind all but the longest titles."""
 
 
 class Command(NamedTuple):
@@ -43,9 +47,8 @@ class Commands(Provider):
         """All that is listed at once."""
         for command in self._all():
             if command.listed:
-                yield DiscoveryHit(
-                    command.title, command.run, text=command.title, help=command.about
-                )
+                shown = _line(Content(command.title), command.about)
+                yield DiscoveryHit(shown, command.run, text=command.title)
 
     async def search(self, query: str) -> Hits:
         """What matches."""
@@ -53,13 +56,8 @@ class Commands(Provider):
         for command in self._all():
             score = matcher.match(command.title)
             if score > 0:
-                yield Hit(
-                    score,
-                    matcher.highlight(command.title),
-                    command.run,
-                    text=command.title,
-                    help=command.about,
-                )
+                shown = _line(matcher.highlight(command.title), command.about)
+                yield Hit(score, shown, command.run, text=command.title)
 
     def _all(self) -> Iterator[Command]:
         yield from bound(self.app, self.screen)
@@ -67,6 +65,12 @@ class Commands(Provider):
             for command in source():
                 # Names come from the network: no escapes, and not without end.
                 yield command._replace(title=clean_line(command.title, 80))
+
+
+def _line(title: Content, about: str) -> Content:
+    """A command on one line: what it does, and its key or what else tells it from others."""
+    room = " " * max(2, ABOUT_AT - title.cell_length)
+    return Content.assemble(title, room, (clean_line(about, 40), TONES["dim"]))
 
 
 def bound(app: App[object], screen: Screen[object]) -> Iterator[Command]:
