@@ -77,7 +77,7 @@ def write_export(typed: str, name: str, ending: str, text: str) -> Path:
         UsageError: it cannot be written there; nothing is left behind.
     """
     target = _typed(typed) if typed.strip() else Path.cwd()
-    if target.is_dir() or typed.rstrip().endswith(("/", os.sep)):
+    if _is_folder(target) or typed.rstrip().endswith(("/", os.sep)):
         folder, stem = target, name
     else:
         folder, stem = target.parent, target.stem
@@ -146,6 +146,13 @@ def _decode(file: Path, data: bytes) -> tuple[str, str]:
     if odd > _ODD * len(text):
         raise UsageError(f"{file} is no text in UTF-8; convert it, e.g. with iconv")
     return text, f"{file.name} is not all UTF-8: {odd} characters were replaced"
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False  # A name that is too long: writing there tells so.
 
 
 def _write_new(path: Path, data: bytes) -> None:

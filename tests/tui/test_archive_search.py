@@ -176,7 +176,7 @@ def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
     assert not path.with_name(path.name + SUSPECT).exists()
 
 
-def test_one_search_indexes_only_so_much_and_reads_the_rest(
+def test_one_search_indexes_so_much_and_reads_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     archive = Archive()
