@@ -22,6 +22,7 @@ Options:
   --model M           the model to show first
   --theme NAME        dark, light, contrast or ansi (or DIFFUSE_THEME); the last one is remembered
   --state-dir DIR     where this machine's node keeps its identity
+  --no-history        keep no conversation on the disk (or DIFFUSE_NO_HISTORY=1)
   --network NAME      nodes of another network name are not talked to
   --network-key-file F    the shared secret of a private network (or DIFFUSE_NETWORK_KEY)
   --allow ID|FILE     talk to these nodes only

@@ -57,6 +57,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--dtype", choices=["auto", "fp32", "bf16", "int8", "int4"], default="auto"
     )
     parser.add_argument("--theme", choices=NAMES)
+    parser.add_argument("--no-history", action="store_true")
     given = parser.parse_args(arguments)
     given.theme = given.theme or _wanted_theme()
     given.network = network_options(
@@ -73,6 +74,12 @@ def _wanted_theme() -> str | None:
     return name or None
 
 
+def _history(given: argparse.Namespace, state: Path) -> Path | str:
+    """The file that keeps conversations; in memory only where none is wanted on the disk."""
+    unwanted = given.no_history or os.environ.get("DIFFUSE_NO_HISTORY", "") not in ("", "0")
+    return ":memory:" if unwanted else state / "chats.db"
+
+
 async def _local(given: argparse.Namespace) -> int:
     state = state_dir(given.state_dir)
     node = LocalNode(
@@ -86,6 +93,7 @@ async def _local(given: argparse.Namespace) -> int:
             node.attach,
             theme=given.theme,
             state=state,
+            history=_history(given, state),
             model=given.model,
             open_chat=given.command == "chat",
             replace=node.replace,
@@ -118,6 +126,7 @@ async def _demo(given: argparse.Namespace) -> int:
                 node.attach,
                 theme=given.theme,
                 state=own,
+                history=_history(given, own),
                 model=model,
                 open_chat=True,
                 desk=desk,
