@@ -27,6 +27,7 @@ from diffuse_core.services.ending import Ending
 from diffuse_core.services.feed import FeedService
 from diffuse_core.services.host import HostOptions, HostService
 from diffuse_core.services.model_choice import AUTO
+from diffuse_core.services.model_reporter import ModelReporter
 from diffuse_core.services.node import Node
 from diffuse_core.services.reachability import Reachability
 from diffuse_core.services.relay import RelayService
@@ -218,6 +219,9 @@ async def _serve(
     stack.push_async_callback(ending.close)
     work.append(asyncio.create_task(ending.over(stop), name="end"))
     sensors = SystemSensors(cache_dir(), nvidia=hardware.accelerator_likely())
+    reporter = ModelReporter(node)
+    stack.push_async_callback(reporter.close)
+    reporter.start()
     feed = FeedService(node, hardware, client, owner, ending.ask, host, relay, sensors)
     stack.push_async_callback(feed.close)
     try:

@@ -1,4 +1,4 @@
-"""Narration: what happens to members, and in audits, in words for people; never a prompt."""
+"""Narration: what happens to members, answers and in audits, in words for people; no prompt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from diffuse_core.domain.records import HoldState, Record
-    from diffuse_core.domain.view import Audited, EventLevel, Liveness
+    from diffuse_core.domain.view import Audited, EventLevel, Healed, Liveness
 
 Line = tuple["EventLevel", str]
 
@@ -67,6 +67,13 @@ def two_faced_line(node: bytes) -> Line:
         f"{short_text(node)} signed two different records under one sequence: two processes "
         "use its identity, or it lies; of each pair all nodes keep the same one"
     )
+
+
+def healed_text(found: Healed) -> str:
+    """A Stage of an answer was lost, and who does its work now."""
+    lost = f"{_short(found.lost.node)} (layers {found.lost.slice})"
+    others = _names({step.node for step in found.replaced_by}) or "the same nodes"
+    return f"an answer lost {lost}: {found.why}; went on with {others} after {found.seconds:.1f} s"
 
 
 def audit_text(found: Audited) -> str:

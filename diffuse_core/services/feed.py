@@ -7,8 +7,10 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from diffuse_core.domain.identity import NodeId, short_text
-from diffuse_core.domain.narration import audit_text
+from diffuse_core.domain.narration import audit_text, healed_text
 from diffuse_core.domain.owner_messages import (
     CancelGenerate,
     Generate,
@@ -18,7 +20,17 @@ from diffuse_core.domain.owner_messages import (
     Subscribe,
     Update,
 )
-from diffuse_core.domain.view import Audited, Event, Failed, FeedUpdate, Telemetry
+from diffuse_core.domain.view import (
+    Audited,
+    Event,
+    EventLevel,
+    Failed,
+    FeedUpdate,
+    GenerateEvent,
+    Healed,
+    NetworkView,
+    Telemetry,
+)
 from diffuse_core.errors import ChannelClosed, DiffuseError
 from diffuse_core.services.loop_lag import LoopLag
 from diffuse_core.services.sensing import Sensing
@@ -38,6 +50,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 MAX_GENERATIONS = 16
+MAX_MODELS = 128
+"""In a picture that would be too large for one frame."""
 OWNER_ONLY = "only this node's owner may ask that"
 """All that anybody else ever gets to hear, whatever they sent."""
 
@@ -122,10 +136,17 @@ class FeedService:
                 fresh = min(self._node.event_count - seen, len(self._node.events))
                 events = tuple(self._node.events)[-fresh:] if fresh else ()
                 seen = self._node.event_count
-                await link.send(Update(self.update(events)))
+                await self._send(link, self.update(events))
                 await asyncio.sleep(TICK_S)
         except ChannelClosed:
             return
+
+    async def _send(self, link: Link, update: FeedUpdate) -> None:
+        try:
+            await link.send(Update(update))
+        except ValueError:
+            # Thousands of strangers may say as much of themselves as a record can hold.
+            await link.send(Update(msgspec.structs.replace(update, view=shortened(update.view))))
 
     def update(self, events: tuple[Event, ...] = ()) -> FeedUpdate:
         """The picture of this moment."""
@@ -197,8 +218,7 @@ class FeedService:
             async with aclosing(self._client.generate(message.ask)) as events:
                 async for event in events:
                     await link.send(Generated(message.request, event))
-                    if isinstance(event, Audited) and event.accuses:
-                        self._node.note("warning", f"audit: {audit_text(event)}")
+                    self._tell(event)
         except ChannelClosed as error:
             if not link.closed:
                 await link.send(Generated(message.request, Failed(str(error), error.exit_code)))
@@ -208,6 +228,14 @@ class FeedService:
             log.exception("a generation failed")
             text = f"a defect of Diffuse stopped the generation: {type(error).__name__}"
             await link.send(Generated(message.request, Failed(text, 1)))
+
+    def _tell(self, event: GenerateEvent) -> None:
+        """Note what the network did in an answer, beside telling whoever asked."""
+        if isinstance(event, Audited) and event.accuses:
+            level: EventLevel = "error" if event.quarantined else "warning"
+            self._node.note(level, f"audit: {audit_text(event)}")
+        elif isinstance(event, Healed):
+            self._node.note("good", healed_text(event))
 
     async def _on_cancel(self, link: Link, message: CancelGenerate, _body: memoryview) -> None:
         if not await self._allowed(link):
@@ -234,3 +262,10 @@ class FeedService:
         for (owner, _), task in list(self._running.items()):
             if owner is link:
                 task.cancel()
+
+
+def shortened(view: NetworkView) -> NetworkView:
+    """The picture without addresses, and with the models that most Hosts hold: it fits a frame."""
+    nodes = tuple(msgspec.structs.replace(node, addresses=(), relays=()) for node in view.nodes)
+    models = sorted(view.models, key=lambda model: -model.hosts)[:MAX_MODELS]
+    return msgspec.structs.replace(view, nodes=nodes, models=tuple(models))

@@ -28,20 +28,12 @@ Figure = Literal["cpu", "memory", "gpu", "kv", "tokens", "in", "out"]
 class _Sample(NamedTuple):
     """Percent for `cpu`, `memory`, `gpu` and `kv`, else per second; NaN where unknown."""
 
-    cpu: float
-    memory: float
-    gpu: float
-    kv: float
-    tokens: float
-    bytes_in: float
-    bytes_out: float
-    progress: HostProgress | None
+    figures: tuple[float, ...]
+    progress: HostProgress | None = None
 
 
-_PLACE: dict[Figure, int] = {
-    name: place for place, name in enumerate(("cpu", "memory", "gpu", "kv", "tokens", "in", "out"))
-}
-_BLANK = _Sample(*[math.nan] * 7, None)
+_ORDER: tuple[Figure, ...] = ("cpu", "memory", "gpu", "kv", "tokens", "in", "out")
+_BLANK = _Sample((math.nan,) * len(_ORDER))
 
 
 class MachineHistory:
@@ -76,9 +68,8 @@ class MachineHistory:
 
     def series(self, figure: Figure) -> Series:
         """The samples of one figure."""
-        place = _PLACE[figure]
-        values = tuple(float(sample[place] or 0.0) for sample in self._samples)  # type: ignore[arg-type]
-        return Series(values, self._slot or 0)
+        place = _ORDER.index(figure)
+        return Series(tuple(one.figures[place] for one in self._samples), self._slot or 0)
 
     def speed(self) -> float | None:
         """Bytes per second of what is being downloaded or loaded now; None while unknown."""
@@ -96,13 +87,13 @@ def _sample(telemetry: Telemetry) -> _Sample:
     used = telemetry.memory_total - telemetry.memory_available
     told = [gpu.busy_percent for gpu in telemetry.gpus if gpu.busy_percent is not None]
     budget = telemetry.kv_budget
-    return _Sample(
+    figures = (
         telemetry.cpu_percent,
-        percent(used, telemetry.memory_total),
+        float(percent(used, telemetry.memory_total)),
         max(told, default=math.nan),
-        percent(telemetry.kv_used, budget) if budget > 0 else math.nan,
+        float(percent(telemetry.kv_used, budget)) if budget > 0 else math.nan,
         telemetry.tokens_per_s,
         telemetry.bytes_in_per_s,
         telemetry.bytes_out_per_s,
-        telemetry.progress,
     )
+    return _Sample(figures, telemetry.progress)

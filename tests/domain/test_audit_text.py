@@ -1,4 +1,4 @@
-"""What came of an audit, in words."""
+"""What came of an audit, and of a Stage that an answer lost, in words."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from diffuse_core.domain.narration import audit_text
+from diffuse_core.domain.narration import audit_text, healed_text
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import Audited, Comparison
+from diffuse_core.domain.view import Audited, Comparison, Healed, RouteStep
 
 STAGE, BEFORE, ONE, TWO = (letter * 64 for letter in "abcd")
 NAME = "stage aaaaaaaa (layers 3:6)"
@@ -64,3 +64,16 @@ def test_each_outcome_names_who_and_why(found: Audited, told: str) -> None:
 
 def test_who_is_at_fault_or_may_be_is_accused() -> None:
     assert [found.accuses for found, _ in TOLD] == [False, False, True, True, True, True]
+
+
+def test_an_answer_that_went_on() -> None:
+    def healed(*others: str) -> Healed:
+        taken = tuple(RouteStep(other, Slice(3, 6)) for other in others)
+        lost = RouteStep(STAGE, Slice(3, 6))
+        return Healed(
+            lost=lost, why="its link ended", replaced_by=taken, seconds=1.23, route=taken
+        )
+
+    told = "an answer lost aaaaaaaa (layers 3:6): its link ended; went on with "
+    assert healed_text(healed(TWO, ONE)) == told + "cccccccc and dddddddd after 1.2 s"
+    assert healed_text(healed()) == told + "the same nodes after 1.2 s"

@@ -72,6 +72,7 @@ class Host:
     executors: list[Executor] = field(default_factory=list)
     ending: Ending = field(default_factory=Ending)
     life: asyncio.Task[None] | None = None
+    feed: FeedService | None = None
 
     @property
     def id(self) -> NodeId:
@@ -222,6 +223,7 @@ class Cluster:
         host = Host(node, address, service, client, compute, self.identity(), executors, ending)
         feed = FeedService(node, SystemHardware(), client, host.owner.node, ending.ask, service)
         self.stack.push_async_callback(feed.close)
+        host.feed = feed
         host.life = asyncio.create_task(service.run(alone=False), name=f"host {address}")
         self.stack.push_async_callback(self.end, host)
         self.hosts.append(host)

@@ -1,0 +1,109 @@
+"""What the owner is told beside the network: heals and audits, models, more nodes than fit."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from diffuse_core.domain.machine import Temperature
+from diffuse_core.domain.slices import Slice
+from diffuse_core.domain.view import Audited, Healed, RouteStep
+from diffuse_core.ports import SensorSample
+from diffuse_core.services import feed, model_reporter
+from diffuse_core.services.model_reporter import ModelReporter
+from diffuse_core.services.sensing import Sensing
+from tests.services.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture(autouse=True)
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "TICK_S", 0.02)
+
+
+async def test_more_than_a_frame_holds_comes_without_addresses(
+    split: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await split(1)
+    host = cluster.hosts[0]
+    view = host.node.view()
+    (node,), (model,) = view.nodes[:1], view.models
+    talkative = msgspec.structs.replace(node, addresses=("a" * 192,) * 4, relays=("b" * 64,) * 4)
+    small = msgspec.structs.replace(model, id="small", hosts=0)
+    crowd = msgspec.structs.replace(
+        view, nodes=(talkative,) * 4096, models=(*(small,) * feed.MAX_MODELS, model)
+    )
+    monkeypatch.setattr(host.node, "view", lambda: crowd)
+    attached = await cluster.attach(host)
+    async with asyncio.timeout(5), aclosing(attached.updates()) as updates:
+        got = (await anext(updates)).view
+    assert len(got.nodes) == 4096
+    assert got.nodes[0] == msgspec.structs.replace(node, addresses=(), relays=())
+    assert len(got.models) == feed.MAX_MODELS
+    assert got.models[0] == model
+
+
+async def test_the_sensors_are_asked_while_somebody_watches(split: Callable) -> None:
+    cluster = await split(1)
+    host = cluster.hosts[0]
+    asked = []
+
+    class Sensors:
+        def sample(self) -> SensorSample:
+            asked.append(True)
+            return SensorSample(temperatures=(Temperature("CPU", 50.0),), disk_free=7)
+
+    host.feed._sensing = Sensing(Sensors(), host.node.clock)
+    await asyncio.sleep(0.05)
+    assert not asked
+    attached = await cluster.attach(host)
+    async with asyncio.timeout(5), aclosing(attached.updates()) as updates:
+        async for update in updates:
+            telemetry = update.telemetry
+            if telemetry.disk_free is not None:
+                break
+    assert telemetry.temperatures == (Temperature("CPU", 50.0),)
+    assert telemetry.progress is None
+    assert telemetry.reason
+
+
+async def test_heals_and_audits_are_events(split: Callable) -> None:
+    cluster = await split(1)
+    host = cluster.hosts[0]
+    step = RouteStep("a" * 64, Slice(0, 3))
+    healed = Healed(lost=step, why="it closed", replaced_by=(step,), seconds=0.5, route=(step,))
+    host.feed._tell(healed)
+    host.feed._tell(Audited(node="a" * 64, slice=Slice(0, 3), verdict="unaudited"))
+    accused = Audited(
+        node="a" * 64,
+        slice=Slice(0, 3),
+        verdict="unaudited",
+        reason="?",
+        doubtful=("a" * 64,),
+    )
+    host.feed._tell(accused)
+    host.feed._tell(msgspec.structs.replace(accused, quarantined=("a" * 64,)))
+    told = list(host.node.events)[-3:]
+    assert [event.level for event in told] == ["good", "warning", "error"]
+    assert told[0].text.startswith("an answer lost aaaaaaaa (layers 0:3): it closed; went on")
+
+
+async def test_a_model_that_is_lost_is_told(
+    split: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FIRST_S", "LOOK_S", "SETTLE_S"):
+        monkeypatch.setattr(model_reporter, name, 0.02)
+    cluster = await split(2)
+    host, other = cluster.hosts
+    reporter = ModelReporter(host.node)
+    cluster.stack.push_async_callback(reporter.close)
+    reporter.start()
+    await until(lambda: reporter._news._known)
+    await cluster.leave(other)
+    await until(lambda: any("tiny is Incomplete" in event.text for event in host.node.events))
