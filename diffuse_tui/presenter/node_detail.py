@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.plain_text import clean_line
@@ -17,7 +18,7 @@ from diffuse_tui.presenter.figures import (
 from diffuse_tui.presenter.history import SAMPLES
 from diffuse_tui.presenter.replicas import node_state
 from diffuse_tui.presenter.spans import Line, Span
-from diffuse_tui.presenter.sparkline import block_rows, highest
+from diffuse_tui.presenter.sparkline import binned, block_rows, highest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,8 +122,8 @@ _GRAPHS: tuple[tuple[Figure, str, Callable[[float], str]], ...] = (
 def history_lines(node: NodeView, history: NodeHistory, width: int, room: int) -> tuple[Line, ...]:
     """Graphs of the last two minutes, side by side where `width` cells have room for two.
 
-    They are as high as fits into `room` lines, within reason. The top of a graph is the largest
-    value in it, for KV the node's budget.
+    They are as high as fits into `room` lines, within reason. The top of a graph is its largest
+    bar, for KV the node's budget; a bar is the mean of the samples in it.
     """
     across = 2 if width >= _TWO_COLUMNS else 1
     cells = (width - (across - 1) * 2) // across
@@ -156,13 +157,14 @@ def _graph(
     top: float | None,
 ) -> list[Line]:
     """A heading of `width` cells and `height` rows below it."""
-    most = highest(series.values) if top is None else top
-    values = [value for value in series.values if value == value]
-    now = text(values[-1]) if values else NOTHING
+    groups = binned(series.values, width, span=SAMPLES, phase=series.phase)
+    most = highest(groups) if top is None else top
+    known = [value for value in series.values if math.isfinite(value)]
+    now = text(known[-1]) if known else NOTHING
     scale = f"top {text(most)}" if most > 0 else ""
     head = f"{name} {now}"
     blanks = max(1, width - len(head) - len(scale))
-    rows = block_rows(series.values, width, height, top=most, span=SAMPLES, phase=series.phase)
+    rows = block_rows(groups, width, height, top=most)
     heading: Line = (
         Span(name, "label"),
         Span(f" {now}"),

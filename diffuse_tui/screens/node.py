@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
 from diffuse_core.domain.plain_text import clean_line
@@ -75,7 +76,7 @@ class NodeScreen(LiveScreen[None]):
         place = self._place()
         at = f" · {place + 1} of {len(self._order)}" if place is not None else ""
         box = self.query_one("#node")
-        box.border_title = clean_line(f"Node {self.node_id[:8]}", 20)
+        box.border_title = Content(clean_line(f"Node {self.node_id[:8]}", 20))
         box.border_subtitle = f"{'gone' if found is None else found.liveness}{at}"
 
     def on_resize(self) -> None:

@@ -18,7 +18,9 @@ class FilterLine(Input):
     """
 
     DEFAULT_CSS = """
-    FilterLine, FilterLine:focus { height: 1; border: none; padding: 0 1; background: $panel; }
+    FilterLine, FilterLine:focus {
+        height: 1; border: none; border-left: outer $primary; padding: 0 1; background: $panel;
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear", "Clear the filter", show=False),

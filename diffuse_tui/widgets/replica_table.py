@@ -122,7 +122,7 @@ class ReplicaPanel(Vertical):
             return f"{left} of {len(view.nodes)} · Esc shows all"
         hosts = sum(1 for node in view.nodes if node.role == "host")
         told = (counted(hosts, "host"), counted(len(view.nodes), "node"))
-        return " · ".join((*told, *filter(None, (counted_states(view.nodes),))))
+        return " · ".join((*filter(None, (counted_states(view.nodes),)), *told))
 
     # --- what the table and the filter tell ---------------------------------------------------
 

@@ -215,7 +215,7 @@ async def test_graphs_of_a_node_grow_while_it_is_looked_at() -> None:
             view = network(one, node(2, (15, 30)))
             there.first.show(msgspec.structs.replace(view, taken_at=float(second)))
             await shown(pilot, f"{second}.0 tokens/s")
-        await shown(pilot, "top 8.0")
-        assert screen_text(pilot).count("█") == 1 + 4 + 7, "eighths of 1, 4 and 7: means of three"
+        await shown(pilot, "top 7.0")
+        assert screen_text(pilot).count("█") == 1 + 4 + 8, "means of 1, 4 and 7"
         await pilot.resize_terminal(60, 18)
         await shown(pilot, "Node 00000001")
