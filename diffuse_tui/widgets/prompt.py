@@ -50,6 +50,9 @@ class Prompt(PageTarget, ChipArea):
             soft_wrap=True,
             tab_behavior="focus",
         )
+        for key in ("f6", "f7"):
+            # To a TextArea they mean to select; here they open screens as they do everywhere.
+            self._bindings.key_to_bindings.pop(key, None)
         self.cursor_blink = False
         self.chips = {}
         self._completions = completions
