@@ -136,7 +136,7 @@ def test_a_defect_gives_the_terminal_back_and_tells_one_line(
     assert report.stat().st_mode & 0o777 == 0o600
     text = report.read_text()
     assert "builtins.ValueError" in text
-    assert "in boom" in text
+    assert "in action_boom" in text
     assert "what was asked" not in text
     assert "what was asked" not in terminal.output.decode(errors="replace")
 
