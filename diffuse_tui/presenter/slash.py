@@ -105,13 +105,13 @@ def runs_alone(text: str) -> bool:
 
 def path_typed(text: str) -> str | None:
     """The beginning of a path that is being typed, if one is."""
-    name, rest = _split(text)
-    if " " not in text or not is_typed(text):
+    if not is_typed(text):
         return None
-    if name == "attach":
-        return rest
-    kind, space, path = rest.partition(" ")
-    return path if name == "export" and space and kind in ("md", "json") else None
+    name, space, rest = text[1:].partition(" ")
+    if name == "export":
+        kind, space, rest = rest.partition(" ")
+        name = "attach" if kind in ("md", "json") else ""
+    return rest if name == "attach" and space else None
 
 
 NO_WORDS = Words()

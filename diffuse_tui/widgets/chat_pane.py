@@ -62,6 +62,7 @@ class ChatPane(Vertical):
         super().__init__(id="chat")
         self._answerer = Answerer()
         self._typing = True
+        self._hinting = True
         self._chars = 0
         self._clock: Timer | None = None
         self._completions = Completions()
@@ -82,6 +83,10 @@ class ChatPane(Vertical):
         """Say what to do."""
         self._prompt.placeholder = "Type a question, Enter sends"
         self.say()
+
+    def on_unmount(self) -> None:
+        """Keep what there is of an answer."""
+        self._exchange.leave()
 
     # --- what others read and set -----------------------------------------------------------
 
@@ -183,7 +188,8 @@ class ChatPane(Vertical):
         typing = isinstance(self.screen.focused, Prompt)
         if typing != self._typing:
             self._typing = typing
-            self.say()
+            if self._hinting:
+                self.say()
 
     def on_text_area_changed(self, message: TextArea.Changed) -> None:
         """Help with commands, and tell how long the question is."""
@@ -369,6 +375,7 @@ class ChatPane(Vertical):
 
     def say(self, text: str | None = None, tone: Tone = "dim") -> None:
         """Show a note; without one, the state of the chat."""
+        self._hinting = text is None
         if text is None:
             text, tone = self._state()
         note = self.query_one("#note", Static)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from diffuse_tui.presenter import slash
-from diffuse_tui.presenter.code import code_blocks
+from diffuse_tui.presenter.blocks import code_blocks
 from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.presenter.talk import MAX_SYSTEM
 

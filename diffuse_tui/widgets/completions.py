@@ -47,6 +47,11 @@ class Completions(Static):
         self._moved = False
         self._hidden_for: str | None = None
 
+    @property
+    def offered(self) -> tuple[Match, ...]:
+        """What is shown, or would be if it were not hidden."""
+        return self._matches
+
     def offer(self, matches: tuple[Match, ...], typed: str) -> None:
         """Show `matches` for what is typed; none, or only what is typed already: hide."""
         if self._hidden_for is not None and not typed.startswith(self._hidden_for):

@@ -106,6 +106,13 @@ class Exchange:
         self.talk = self.talk.answered("streaming", answer.text)
         self.keeper.turn(self.talk)
 
+    def leave(self) -> None:
+        """The app ends: what there is of an answer is kept as stopped."""
+        answer = self.answer
+        if answer is not None and answer.outcome is None and (answer.text or not answer.anew):
+            self.talk = self.talk.answered("stopped", answer.text, "■ stopped: the app was left")
+            self.keeper.turn(self.talk)
+
     def arrived(self, number: int, event: GenerateEvent) -> None:
         """Show what came; what comes late from an earlier generation is dropped."""
         answer = self.answer

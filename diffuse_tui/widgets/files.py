@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError
 from diffuse_tui.presenter.conversation import MAX_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from textual.widget import Widget
 
@@ -38,7 +39,7 @@ class Files:
 
     def attach(self, path: str) -> None:
         """Put the text of a file into the prompt as a chip, or say why not."""
-        self._owner.run_worker(self._read(path), group="attach", exclusive=True)
+        self._work(functools.partial(self._read, path), "attach")
 
     async def _read(self, path: str) -> None:
         from diffuse_tui.archive.files import read_text_file
@@ -56,7 +57,11 @@ class Files:
 
     def find(self, typed: str, path: str, found: Callable[[tuple[str, ...]], None]) -> None:
         """Tell which paths begin as `path`, if the prompt holds `typed` still."""
-        self._owner.run_worker(self._find(typed, path, found), group="paths", exclusive=True)
+        self._work(functools.partial(self._find, typed, path, found), "paths")
+
+    def _work(self, work: Callable[[], Awaitable[None]], group: str) -> None:
+        # A callable and no coroutine, which would be left over when the next one comes at once.
+        self._owner.run_worker(work, group=group, exclusive=True)
 
     async def _find(self, typed: str, path: str, found: Callable[[tuple[str, ...]], None]) -> None:
         from diffuse_tui.archive.paths import matching_paths
