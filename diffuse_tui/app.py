@@ -159,6 +159,7 @@ class DiffuseApp(App[None]):
             self._driver.flush()
 
     def _restore_terminal(self) -> None:
+        self._hosting.abandon()
         if self._driver is not None:
             self._write(GIVE_TITLE_BACK)
             self._driver.stop_application_mode()
