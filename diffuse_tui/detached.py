@@ -52,12 +52,16 @@ class Detached:
             await asyncio.sleep(POLL_S)
         return status
 
+    def ask(self) -> None:
+        """Ask it to end."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
     async def end(self, seconds: float) -> None:
         """Ask it to end, and after so many seconds end it by force."""
         if self.status is not None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+        self.ask()
         try:
             async with asyncio.timeout(seconds):
                 await self.ended()

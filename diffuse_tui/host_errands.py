@@ -65,6 +65,11 @@ class HostErrands:
         if not screens and isinstance(news, Status) and news.failure:
             self._app.notify(clean_line(news.failure), severity="error", markup=False)
 
+    def abandon(self) -> None:
+        """The app ends this instant."""
+        if self._desk is not None:
+            self._desk.abandon()
+
     # --- leaving ----------------------------------------------------------------------------
 
     def leaving(self) -> Coroutine[Any, Any, bool] | None:

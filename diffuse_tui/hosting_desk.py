@@ -91,6 +91,10 @@ class HostingDesk:
             case Look():
                 tell(self.status)
 
+    def abandon(self) -> None:
+        """A host that is not to go on is asked to end; nobody waits for it."""
+        self._local.abandon()
+
     # --- what would fit ---------------------------------------------------------------------
 
     async def _plan(self, choice: Choice) -> Planned:

@@ -179,6 +179,11 @@ class LocalNode:
             else:
                 await self._host.end(STOP_TIMEOUT_S)
 
+    def abandon(self) -> None:
+        """There is no time to wait: ask a Host to end that is not kept. A child ends with us."""
+        if self.hosting is not None and not self.keep:
+            self.hosting.ask()
+
     async def _stop_child(self) -> None:
         child = self._child
         if child is None or child.returncode is not None:

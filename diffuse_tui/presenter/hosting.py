@@ -129,6 +129,9 @@ class Desk(Protocol):
     async def do(self, order: Order, tell: Callable[[News], None]) -> None:
         """Carry an order out, and tell what comes of it; never raises but when cancelled."""
 
+    def abandon(self) -> None:
+        """The app ends this instant: a host that is not to go on is asked to end, unattended."""
+
 
 def hosts(telemetry: Telemetry | None) -> bool:
     """Whether the node that the app is attached to is a Host, ready or not."""

@@ -30,6 +30,7 @@ class FakeDesk:
     def __init__(self, **status: object) -> None:
         self.status = Status(**status)
         self.orders: list[Order] = []
+        self.abandoned = False
         self._tell: Callable[[News], None] | None = None
 
     async def do(self, order: Order, tell: Callable[[News], None]) -> None:
@@ -40,6 +41,9 @@ class FakeDesk:
             tell(self.status)
         if not isinstance(order, Look):
             self.orders.append(order)
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
     def say(self, news: News) -> None:
         if isinstance(news, Status):
