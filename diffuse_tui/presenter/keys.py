@@ -64,8 +64,17 @@ CHAT = Section(
         ("Alt+Enter  Ctrl+J", "new line"),
         ("Esc", "stop the answer on every host; else leave the prompt"),
         ("Up  Down", "earlier questions"),
+        ("/", "commands, as the first letter; Tab or Enter takes, // asks with a slash"),
+        ("Ctrl+O", "expand the pasted text before the cursor"),
+        ("R", "answer the last question anew; the answer so far is kept"),
+        ("E", "edit the last question and ask it anew; Esc leaves it as it was"),
+        ("u", "the version before; again: the next"),
+        ("y  Y", "copy what is selected or the last answer; its last code block"),
+        ("v", "where the last answer's tokens spent their time"),
+        ("p  F9", "how answers are made, and the system prompt"),
+        ("j k  g G", "scroll; to the beginning, to the end"),
+        ("J K  Ctrl+D Ctrl+U", "turn by turn; half a page"),
         ("Ctrl+N", "new conversation"),
-        ("y", "copy the last answer"),
     ),
 )
 MAIN = Section(

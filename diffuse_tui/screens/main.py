@@ -20,6 +20,7 @@ from diffuse_tui.screens.kept import KeptConversations
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.widgets.banner import Banner
 from diffuse_tui.widgets.chat_pane import ChatPane
+from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.coverage_map import CoverageMap
 from diffuse_tui.widgets.event_log import EventLog
 from diffuse_tui.widgets.event_panel import EventPanel
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widget import Widget
 
-    from diffuse_core.domain.view import ModelView, NetworkView
+    from diffuse_core.domain.view import ModelView
     from diffuse_tui.archive.store import Archive
+    from diffuse_tui.presenter.parameters import Params
     from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
     from diffuse_tui.screens.palette import Command
 
@@ -85,6 +87,9 @@ class MainScreen(FramedScreen[None]):
         Binding("Y", "chat('copy', 'code')", "Copy the last code block", show=False),
         Binding("R", "chat('regenerate')", "Answer the last question anew", show=False),
         Binding("E", "chat('edit')", "Edit the last question", show=False),
+        Binding("f9", "parameters", "Parameters", key_display="F9", show=False),
+        Binding("p", "parameters", "How answers are made, and the system prompt", show=False),
+        Binding("v", "waterfall", "Where the last answer's tokens spent their time", show=False),
         Binding("u", "chat('other')", "The version before regenerating or editing", show=False),
         Binding("escape", "escape", "Stop / leave", show=False),
         Binding("q", "app.ask_to_quit", "Quit", show=False),
@@ -240,6 +245,9 @@ class MainScreen(FramedScreen[None]):
         """Run one of the chat's commands."""
         if command == "edit" and self._one_page():
             self.action_page("chat")
+        if command == "copy" and not rest and (selected := self.get_selected_text()):
+            copy(self, selected, "Selection")
+            return
         self.query_one(ChatPane).do(command, rest)
 
     def on_chat_pane_ask(self) -> None:
@@ -254,6 +262,31 @@ class MainScreen(FramedScreen[None]):
             self._pick_by_name(message.name)
         else:
             await self.run_action(_WANTED[message.what])
+
+    def action_parameters(self) -> None:
+        """Set how the next answers are made."""
+        from diffuse_tui.screens.parameters import ParametersScreen
+
+        talk = self.query_one(ChatPane).talk
+        screen = ParametersScreen(self._facts, talk.params, talk.system)
+        self.app.push_screen(screen, self._parameters_set)
+
+    def _parameters_set(self, result: tuple[Params, str] | None) -> None:
+        if result is not None:
+            self.query_one(ChatPane).set_settings(result[1], result[0])
+
+    def action_waterfall(self) -> None:
+        """Show where the tokens of the last answer spent their time."""
+        from diffuse_tui.screens.waterfall import WaterfallScreen
+
+        pane = self.query_one(ChatPane)
+        answer = pane.last_answer
+        if answer is None or not answer.passes:
+            pane.say("no answer of this conversation has times yet", "warning")
+            return
+        self.app.push_screen(
+            WaterfallScreen(self._facts, answer.passes, answer.route, answer.texts, answer.healed)
+        )
 
     def _pick_by_name(self, name: str) -> None:
         models = self._facts.view.models if self._facts.view else ()

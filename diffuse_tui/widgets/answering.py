@@ -67,6 +67,8 @@ class Answer:
         self.passes: list[tuple[StageTiming, ...]] = []
         self.texts: list[str] = []
         self.route: tuple[RouteStep, ...] = ()
+        self.healed: list[int] = []
+        """Places of passes before which a lost Stage was replaced."""
         self._left_out = left_out
         self._seed = seed
 
@@ -90,6 +92,7 @@ class Answer:
             case Healed() as healed:
                 # The text goes on; Finished.events tell more of it at the end.
                 self.route = healed.route
+                self.healed.append(len(self.passes))
                 self.view.happened(healed_line(healed))
             case Audited() as found:
                 self.view.happened(audited_line(found))

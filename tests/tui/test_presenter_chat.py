@@ -7,7 +7,6 @@ from diffuse_core.domain.view import Audited, Healed, RouteStep, StageTiming, Wa
 from diffuse_tui.presenter.conversation import (
     MAX_CHARS,
     MAX_MESSAGES,
-    Turn,
     audited_line,
     brief_line,
     context,
@@ -17,11 +16,16 @@ from diffuse_tui.presenter.conversation import (
     route_text,
     waiting_line,
 )
+from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.spans import plain
 
 
+def turn(question: str, answer: str) -> KeptTurn:
+    return KeptTurn(number=0, question=question, answer=answer, state="done")
+
+
 def test_all_turns_travel_with_a_question() -> None:
-    sent = context([Turn("a", "b"), Turn("unanswered", ""), Turn("c", "d")], "e")
+    sent = context([turn("a", "b"), turn("unanswered", ""), turn("c", "d")], "e")
     assert [(m.role, m.content) for m in sent.messages] == [
         ("user", "a"),
         ("assistant", "b"),
@@ -33,10 +37,10 @@ def test_all_turns_travel_with_a_question() -> None:
 
 
 def test_too_long_a_conversation_loses_its_oldest_turns() -> None:
-    sent = context([Turn("a", "b" * MAX_CHARS), Turn("c", "d")], "e")
+    sent = context([turn("a", "b" * MAX_CHARS), turn("c", "d")], "e")
     assert [m.content for m in sent.messages] == ["c", "d", "e"]
     assert sent.left_out == 1
-    many = context([Turn("a", "b")] * 500, "e")
+    many = context([turn("a", "b")] * 500, "e")
     assert len(many.messages) == MAX_MESSAGES
     assert many.left_out == 500 - MAX_MESSAGES // 2
 
@@ -50,6 +54,7 @@ def test_what_is_said_about_an_answer() -> None:
     ]
     assert plain(finished_lines(finished("length"), 0)[0]).endswith("cut off at the token limit")
     assert plain(finished_lines(finished("cancelled"), 0)[0]).endswith("stopped")
+    assert plain(finished_lines(finished(), 0, (), 77)[0]).endswith("tokens/s · seed 77")
     assert plain(finished_lines(finished(), 2)[-1]) == "▲ the oldest 2 turns did not fit"
 
 
