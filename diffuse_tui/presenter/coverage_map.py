@@ -227,7 +227,7 @@ def counts_line(frame: MapFrame, label: str = "holders") -> Line:
 
 def _run(count: int, most: int, width: int, target: int) -> Span:
     if count == 0:
-        word = " gap " if width >= 7 else ""
+        word = " gap " if width >= 7 else "gap" if width >= 5 else ""
         return Span(word.center(width, "!"), "alarm")
     tone: Tone = "good" if count >= target else "warning"
     text = str(count) if count == most else f"{count}..{most}"

@@ -32,7 +32,7 @@ class ModelScreen(Follower, ModalScreen[str | None]):
 
     Args:
         facts: the newest picture.
-        current: fingerprint of the model that is shown now.
+        current: fingerprint of the model that is asked about now; without it, the one shown.
     """
 
     AUTO_FOCUS = "#models"
@@ -95,7 +95,12 @@ class ModelScreen(Follower, ModalScreen[str | None]):
         self._say()
 
     def _cells(self, key: str) -> tuple[Span, ...]:
-        return model_cells(self._models[key], current=key == self._current)
+        return model_cells(self._models[key], current=key == self._shown)
+
+    @property
+    def _shown(self) -> str | None:
+        model = self._facts.model
+        return self._current or (model.fingerprint if model is not None else None)
 
     def _say(self) -> None:
         said = self.query_one("#model-said", Static)
