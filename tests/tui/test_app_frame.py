@@ -172,6 +172,7 @@ async def test_any_size_at_any_moment_does_no_harm() -> None:
             if len(pilot.app.screen_stack) > 1:
                 await pilot.press("escape")
         fake.generations[0].events.put_nowait(finished())
+        fake.generations[0].events.put_nowait(None)
         await until(pilot, lambda: not pilot.app.query_one(ChatPane).busy)
         assert pilot.app.is_running
 
