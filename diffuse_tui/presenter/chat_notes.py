@@ -43,4 +43,4 @@ def state_note(state: ChatState) -> tuple[str, Tone]:
     if state.chars > CHIP_CHARS:
         count = f"{state.chars:,} of {MAX_CHARS:,} characters"
         return f"Enter sends {count} · Ctrl+O expands what was pasted", "dim"
-    return "Enter sends · Alt+Enter new line · ↑ recalls · / commands", "dim"
+    return "Enter sends · Alt+Enter new line · / lists commands", "dim"

@@ -14,12 +14,11 @@ _NAME_CHARS = 40
 
 
 class Command(NamedTuple):
-    """One command: its name, what may follow, and what it does. `needs` what follows."""
+    """One command: its name, what may follow ("" for nothing), and what it does."""
 
     name: str
     argument: str
     what: str
-    needs: bool = False
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -27,14 +26,14 @@ COMMANDS: tuple[Command, ...] = (
     Command("system", "TEXT", "set the system prompt; alone: take it away"),
     Command("model", "NAME", "ask another model; alone: choose from a list"),
     Command("params", "NAME VALUE ...", "how answers are made; alone: all of them"),
-    Command("set", "NAME VALUE", "one of these settings", needs=True),
+    Command("set", "NAME VALUE", "one of these settings"),
     Command("regenerate", "", "answer the last question anew"),
     Command("edit", "", "change the last question and ask it anew"),
     Command("other", "", "show the version before regenerating or editing"),
     Command("copy", "code", "copy the last answer, or its last code block"),
-    Command("attach", "PATH", "send a text file along with the question", needs=True),
+    Command("attach", "PATH", "send a text file along with the question"),
     Command("export", "md|json [PATH]", "write the conversation to a file"),
-    Command("rename", "TITLE", "name the conversation", needs=True),
+    Command("rename", "TITLE", "name the conversation"),
     Command("history", "", "earlier conversations"),
     Command("waterfall", "", "where the tokens of the last answer spent their time"),
     Command("stop", "", "stop the answer that runs"),
@@ -97,10 +96,14 @@ def is_typed(text: str) -> bool:
     return text.startswith("/") and not text.startswith("//") and "\n" not in text
 
 
+def is_name(text: str) -> bool:
+    """Whether `text` is the whole name of a command and no more."""
+    return text[1:] in _BY_NAME
+
+
 def runs_alone(text: str) -> bool:
-    """Whether `text` is a whole command name that needs nothing behind it."""
-    command = _BY_NAME.get(text[1:])
-    return command is not None and not command.needs
+    """Whether `text` is the name of a command that nothing may follow."""
+    return is_name(text) and not _BY_NAME[text[1:]].argument
 
 
 def path_typed(text: str) -> str | None:
@@ -129,7 +132,7 @@ def _of_names(text: str) -> Iterator[Match]:
     typed = text[1:].lower()
     for command in sorted(COMMANDS, key=lambda command: not command.name.startswith(typed)):
         if command.name.startswith(typed) or (len(typed) > 1 and typed in command.name):
-            space = " " if command.needs else ""
+            space = " " if command.argument else ""
             label = f"/{command.name} {command.argument}".rstrip()
             yield Match(f"/{command.name}{space}", label, command.what)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual.message import Message
 from textual.widgets import Static
 
-from diffuse_core.domain.plain_text import clean_line, shorten
-from diffuse_tui.presenter.slash import runs_alone
+from diffuse_core.domain.plain_text import clean_line
+from diffuse_tui.presenter.slash import is_name, runs_alone
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.widgets.paint import content
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diffuse_tui.presenter.spans import Line, Tone
 
 ROWS = 6
-_LABEL = 26
+_LABEL = 24
 
 
 class Taken(NamedTuple):
@@ -78,7 +78,7 @@ class Completions(Static):
                 return Taken()
             case "tab":
                 return Taken(self._matches[self._at].text)
-            case "enter" if self._moved or (" " not in typed and not runs_alone(typed)):
+            case "enter" if self._moved or (" " not in typed and not is_name(typed)):
                 text = self._matches[self._at].text
                 if self._matches[self._at].text == typed:
                     return None
@@ -96,14 +96,11 @@ class Completions(Static):
 
     def _draw(self) -> None:
         first = self._first()
-        width = max(20, self.app.size.width - 8)
         lines: list[Line] = []
         for index, match in enumerate(self._matches[first : first + ROWS], first):
             here = index == self._at
-            mark = "› " if here else "  "
             tone: Tone = "strong" if here else "accent"
-            label = clean_line(match.label, width - 2)
-            text = f"{mark}{label:<{_LABEL if match.what else 1}}"
+            label = f"{'› ' if here else '  '}{clean_line(match.label)}"
             what = f" {clean_line(match.what)}" if match.what else ""
-            lines.append((Span(text, tone), Span(shorten(what, max(0, width - len(text))), "dim")))
+            lines.append((Span(f"{label:<{_LABEL}}" if what else label, tone), Span(what, "dim")))
         self.update(content(lines))

@@ -9,7 +9,8 @@ from textual.widgets import Static
 from tui_driver import ask, idle, ready, running, screen_text, shown, until
 from tui_fakes import MODEL, Node, finished, model, network, node, served
 
-from diffuse_core.domain.view import Failed, TextDelta
+from diffuse_core.domain.view import Failed, StageTiming, TextDelta
+from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.widgets.chat_pane import ChatPane
 from diffuse_tui.widgets.prompt import Prompt
 
@@ -276,3 +277,27 @@ async def test_keys_of_the_conversation_scroll_and_copy() -> None:
         assert pilot.app.clipboard == "code2 = 1"
         await pilot.press("y")
         assert pilot.app.clipboard.startswith("Text")
+
+
+async def test_the_settings_and_the_waterfall_open_from_the_chat() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        await pilot.press("escape", "v")
+        await shown(pilot, "no answer of this conversation has times yet")
+        await ask(pilot, fake, "Hello")
+        usual = (StageTiming(1.0, 0.5, 9.0), StageTiming(0.5, 0.0, 10.5))
+        await answer(pilot, fake, TextDelta("one", (1,), stages=usual), TextDelta("two", (2,)))
+        answered = pilot.app.query_one(ChatPane).last_answer
+        assert answered is not None
+        assert answered.texts == ["onetwo"]
+        await pilot.press("escape", "v")
+        await until(pilot, lambda: type(pilot.app.screen).__name__ == "WaterfallScreen")
+        await pilot.press("escape")
+        await say(pilot, "/params")
+        await until(pilot, lambda: type(pilot.app.screen).__name__ == "ParametersScreen")
+        pilot.app.screen.dismiss((Params(temperature=0.5), "Be brief"))
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+        await ask(pilot, fake, "Again")
+        assert fake.generations[-1].request.sampling.temperature == 0.5
+        assert last(fake)[0] == ("system", "Be brief")

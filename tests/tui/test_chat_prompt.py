@@ -76,6 +76,15 @@ async def test_enter_takes_the_name_that_was_begun() -> None:
         assert prompt.text == "/rename "
         await pilot.press("enter")
         await told(pilot, "its name? /rename TITLE")
+        # Whole names are run, also those after which something may follow.
+        prompt.put("/sys")
+        await shown(pilot, "› /system TEXT")
+        await pilot.press("enter")
+        assert prompt.text == "/system "
+        prompt.put("/system")
+        await pilot.pause()
+        await pilot.press("enter")
+        await told(pilot, "no system prompt any more")
         prompt.put("/reganerate")
         await pilot.press("enter")
         await told(pilot, "there is no command /reganerate; did you mean /regenerate?")
@@ -94,7 +103,7 @@ async def test_a_click_completes() -> None:
         prompt_of(pilot).put("/e")
         await shown(pilot, "› /edit")
         await pilot.click(Completions, offset=(4, 1))
-        assert prompt_of(pilot).text == "/export"
+        assert prompt_of(pilot).text == "/export "
         await until(pilot, lambda: prompt_of(pilot).has_focus)
 
 

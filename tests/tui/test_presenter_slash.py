@@ -48,7 +48,7 @@ def test_an_unknown_command_names_what_was_meant() -> None:
 
 
 def test_names_complete() -> None:
-    assert texts("/") == [f"/{c.name}{' ' if c.needs else ''}" for c in COMMANDS]
+    assert texts("/") == [f"/{c.name}{' ' if c.argument else ''}" for c in COMMANDS]
     assert texts("/re") == ["/regenerate", "/rename "]
     assert texts("/at")[0] == "/attach "
     assert texts("/fall") == ["/waterfall"]
