@@ -151,7 +151,7 @@ class LocalNode:
             async with asyncio.timeout(START_TIMEOUT_S):
                 while not self._runs():
                     if not runs():
-                        raise DiffuseError(f"the node did not start: {self._words(log)}")
+                        raise DiffuseError(f"the node did not start:\n{self._words(log)}")
                     await asyncio.sleep(POLL_S)
                 return
         raise Unreachable(

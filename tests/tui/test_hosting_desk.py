@@ -1,0 +1,186 @@
+"""The hosting desk and the local node, over commands that are scripts of a line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tui_fakes import FakeAttachment
+
+from diffuse_core import settings, wiring
+from diffuse_core.settings import NetworkOptions
+from diffuse_tui import hosting_desk
+from diffuse_tui.detached import Detached
+from diffuse_tui.hosting_desk import HostingDesk
+from diffuse_tui.local_node import HOST_LOG, LocalNode
+from diffuse_tui.presenter.hosting import (
+    Choice,
+    Complete,
+    End,
+    Keep,
+    Look,
+    PlanFor,
+    Start,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from diffuse_tui.presenter.hosting import News
+
+PLAN = {
+    "model": "m",
+    "slice": [0, 3],
+    "reason": "r",
+    "bytes": {},
+    "changes": {"text": "t"},
+}
+WAITS = "import sys, time; time.sleep(60)"
+
+
+class Commands:
+    """What `diffuse` does, and a node that runs as long as its process does."""
+
+    def __init__(self, state: Path, patch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.scripts = {"plan": "", "host": WAITS, "node": "import sys; sys.stdin.read()"}
+        self.local = LocalNode(state, NetworkOptions("n", mdns=False), ("b:1",), may_start=True)
+        self.runs = False
+        patch.setattr(wiring, "own_command", self._command)
+        patch.setattr(wiring, "attach", self._attach)
+        patch.setattr(settings, "running_node", self._running)
+
+    def _command(self, *arguments: str) -> list[str]:
+        self.asked.append(arguments)
+        self.runs = self.runs or arguments[0] == "node"
+        return [sys.executable, "-c", self.scripts[arguments[0]]]
+
+    async def _attach(self, *_: object) -> FakeAttachment:
+        return FakeAttachment()
+
+    def _running(self, _state: Path) -> settings.NodeFile | None:
+        return settings.NodeFile("a:1", "00", 1) if self.runs else None
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    return Commands(tmp_path / "state", monkeypatch)
+
+
+async def told(desk: HostingDesk, order: object) -> list[News]:
+    news: list[News] = []
+    async with asyncio.timeout(15):
+        await desk.do(order, news.append)
+    return news
+
+
+async def test_a_plan_is_asked_of_the_command_with_this_node_and_its_network(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    desk = HostingDesk(commands.local)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    commands.scripts["plan"] = f"print({json.dumps(json.dumps(PLAN))})"
+    choice = Choice("~/m.gguf", max_layers="3")
+    (planned,) = await told(desk, PlanFor(choice))
+    assert planned.choice == choice
+    assert planned.fit.slice == (0, 3)
+    asked = commands.asked[0]
+    assert asked[:3] == ("plan", f"--model={tmp_path}/m.gguf", "--max-layers=3")
+    assert {"--json", "--state-dir", "--no-mdns", "--bootstrap", "b:1"} < set(asked)
+    commands.scripts["plan"] = "import sys; sys.exit('x\\ndiffuse: too small\\n')"
+    (planned,) = await told(desk, PlanFor(choice))
+    assert (planned.fit, planned.failure) == (None, "too small")
+    commands.scripts["plan"] = WAITS
+    monkeypatch.setattr(hosting_desk, "PLAN_S", 0.05)
+    (planned,) = await told(desk, PlanFor(choice))
+    assert "no plan after" in planned.failure
+
+
+async def test_a_plan_that_nobody_waits_for_is_ended(commands: Commands, tmp_path: Path) -> None:
+    import psutil
+
+    begun = tmp_path / "begun"
+    commands.scripts["plan"] = (
+        f"import os, time; open({str(begun)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    )
+    plan = asyncio.create_task(HostingDesk(commands.local).do(PlanFor(Choice("m")), print))
+    async with asyncio.timeout(10):
+        while not begun.exists() or not begun.read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    plan.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await plan
+    assert not psutil.pid_exists(int(begun.read_text()))
+
+
+async def test_a_host_that_ends_before_it_listens_tells_its_last_words(
+    commands: Commands, tmp_path: Path
+) -> None:
+    desk = HostingDesk(commands.local)
+    commands.scripts["host"] = "import sys; sys.exit('diffuse: no memory for a layer')"
+    news = await told(desk, Start(Choice("m", threads="2")))
+    assert [n.doing for n in news] == ["starting a host of m", ""]
+    assert news[-1].failure == "no memory for a layer"
+    assert (tmp_path / "state" / HOST_LOG).stat().st_mode & 0o777 == 0o600
+    assert "--threads=2" in commands.asked[-1]
+    assert "--exit-with-parent" not in commands.asked[-1]
+    # Then a node without a slice is started, and what was said stays.
+    await commands.local.attach()
+    assert commands.asked[-1][0] == "node"
+    assert desk.status.failure == "no memory for a layer"
+    assert (desk.status.mine, desk.status.other) == (False, None)
+    await commands.local.stop()
+
+
+async def test_nothing_attaches_while_one_node_makes_room_for_another(
+    commands: Commands,
+) -> None:
+    desk, news = HostingDesk(commands.local), []
+    start = asyncio.create_task(desk.do(Start(Choice("m")), news.append))
+    async with asyncio.timeout(15):
+        while len(commands.asked) < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        attach = asyncio.create_task(commands.local.attach())
+        # One start at a time.
+        await desk.do(Start(Choice("other")), news.append)
+        assert not attach.done()
+        commands.runs = True
+        await attach
+        assert [asked[0] for asked in commands.asked] == ["host"]
+        assert desk.status == Status(mine=True)
+        await desk.do(Keep(keep=False), news.append)
+        await commands.local.stop()
+        commands.runs = False
+        await start
+    assert "signal 15" in desk.status.failure
+    assert commands.local.hosting is None
+
+
+async def test_where_it_is_refused_nothing_is_started_or_ended(commands: Commands) -> None:
+    desk = HostingDesk(commands.local, "a demo", ends=False)
+    for order in (Look(), Start(Choice("m")), End(None)):
+        assert await told(desk, order) == [Status(refusal="a demo", ends=False)]
+    assert commands.asked == []
+    news = await told(HostingDesk(commands.local), End(None))
+    assert "nothing to end" in news[-1].failure
+    (completed,) = await told(desk, Complete("/nowhere/at/all"))
+    assert completed.paths == ()
+
+
+async def test_a_detached_process_is_ended_by_force_when_it_does_not_listen(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    deaf = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True);" + WAITS
+    process = Detached([sys.executable, "-c", deaf], log, {})
+    async with asyncio.timeout(15):
+        while log.read_text() != "deaf\n":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await process.end(0.05)
+    assert process.status == -9
+    await process.end(0.05)
