@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ from diffuse_tui.widgets.theme import NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+SETTLED_S = 2.0
+"""After so long the app has what it keeps: screens, styles, the first picture."""
 
 
 def launch(arguments: list[str]) -> int:
@@ -138,8 +142,12 @@ async def _demo(given: argparse.Namespace) -> int:
 
 
 async def _show(app: DiffuseApp, state: Path) -> int:
+    # What the start made stays to the end. Left to the collector, going through all of it takes
+    # 50 ms now and then, in the middle of an answer.
+    settled = asyncio.get_running_loop().call_later(SETTLED_S, gc.freeze)
     with quiet(state):
         await app.run_async()
+    settled.cancel()
     if app.last_words:
         sys.stderr.write(f"{app.last_words}\n")
     return app.return_code or 0

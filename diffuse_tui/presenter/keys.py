@@ -142,8 +142,22 @@ CONVERSATIONS = Section(
         ("< >  1-9  S", "sort by another column; the other way round"),
     ),
 )
-PARAMETERS = Section("Parameters", ())
-WATERFALL = Section("Waterfall", ())
+PARAMETERS = Section(
+    "Parameters",
+    (
+        ("Tab  ↑ ↓", "the next setting, or the one before"),
+        ("Enter  Ctrl+S", "apply to the next answers; in the system prompt only Ctrl+S"),
+        ("Esc", "leave everything as it was"),
+    ),
+)
+WATERFALL = Section(
+    "Waterfall",
+    (
+        ("↑ ↓  j k", "a token up or down; its figures are told below"),
+        ("s", "the slowest tokens first, or as they came"),
+        ("< >  1 2", "sort by number or by time; S inverts"),
+    ),
+)
 NODE = Section(
     "Node",
     (

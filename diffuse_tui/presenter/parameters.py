@@ -35,7 +35,7 @@ PRESETS: dict[str, Params] = {
 }
 """What each preset says of the choice among tokens; the rest of it is not looked at."""
 
-_CHOICE = (
+CHOICE = (
     "temperature",
     "top_k",
     "top_p",
@@ -44,6 +44,7 @@ _CHOICE = (
     "presence_penalty",
     "frequency_penalty",
 )
+"""Fields that tell how a token is chosen."""
 
 
 def with_preset(params: Params, name: str) -> Params:
@@ -53,18 +54,18 @@ def with_preset(params: Params, name: str) -> Params:
         KeyError: there is no such preset.
     """
     preset = PRESETS[name]
-    return msgspec.structs.replace(params, **{each: getattr(preset, each) for each in _CHOICE})
+    return msgspec.structs.replace(params, **{each: getattr(preset, each) for each in CHOICE})
 
 
 def preset_of(params: Params) -> str | None:
     """The preset by which tokens are chosen, None where it is the user's own choice."""
     for name, preset in PRESETS.items():
-        if all(getattr(params, each) == getattr(preset, each) for each in _CHOICE):
+        if all(getattr(params, each) == getattr(preset, each) for each in CHOICE):
             return name
     return None
 
 
 def to_sampling(params: Params, seed: int) -> SamplingParams:
     """What travels with a question; `seed` counts where the conversation has none of its own."""
-    choice = {each: getattr(params, each) for each in _CHOICE}
+    choice = {each: getattr(params, each) for each in CHOICE}
     return SamplingParams(**choice, seed=seed if params.seed is None else params.seed)

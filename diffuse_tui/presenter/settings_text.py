@@ -22,6 +22,9 @@ from diffuse_tui.presenter.parameters import Params
 MAX_TEXT = 8_192
 """Characters of typed text that are looked at; all stop strings together are shorter."""
 
+MAX_SYSTEM = 100_000
+"""Characters of a system prompt; it is half of what travels with a question."""
+
 
 class Setting(NamedTuple):
     """One thing that can be set: its field in Params, its name for `/set`, and what to tell."""
@@ -83,16 +86,13 @@ def parse_setting(params: Params, name: str, text: str) -> Params | str:
 def setting_text(params: Params, name: str) -> str:
     """What `parse_setting` would read as the value that `params` has; "" for no seed."""
     value = getattr(params, _FIELDS[name].field)
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "on" if value else "off"
-        case float():
-            return f"{value:.12g}"
-        case tuple():
-            return " ".join(_quoted(each) for each in value)
-    return str(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return " ".join(_quoted(each) for each in value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def range_text(name: str) -> str:

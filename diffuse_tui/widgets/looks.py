@@ -41,6 +41,9 @@ _COLOURS = {
 }
 """In the theme's own variables; the first that holds decides."""
 
+_MAX_STRIPS = 256
+"""Rows drawn that are kept, more than any screen shows of one widget."""
+
 
 def style_text(look: Look) -> str:
     """How `look` is drawn, as Textual writes styles."""
@@ -59,6 +62,7 @@ class RowsWidget(Widget):
         super().__init__(classes=classes)
         self._painted_for: object = None
         self._styles_of: dict[Look, RichStyle] = {}
+        self._strips: dict[int, tuple[Row, int, Strip]] = {}
 
     def rows_at(self, width: int) -> list[Row]:
         """All rows in `width` cells."""
@@ -78,15 +82,28 @@ class RowsWidget(Widget):
         rows = self.rows_at(width)
         if y >= len(rows):
             return Strip.blank(width, self.visual_style.rich_style)
-        return self.selected(self.painted(rows[y]), y, rows[y], width)
+        if self.text_selection is not None:
+            return self.selected(self.painted(rows[y]), y, rows[y], width)
+        self._check_styles()
+        # When an answer grows, all rows on the screen move: most are drawn again as they were.
+        kept = self._strips.get(y)
+        if kept is None or kept[0] is not rows[y] or kept[1] != width:
+            if len(self._strips) >= _MAX_STRIPS:
+                self._strips.clear()
+            strip = self.selected(self.painted(rows[y]), y, rows[y], width)
+            kept = self._strips[y] = (rows[y], width, strip)
+        return kept[2]
 
     def painted(self, row: Row) -> Strip:
         """The row in its colours."""
-        base = self.visual_style
-        look_of = (base, self.app.theme)
+        self._check_styles()
+        return Strip([Segment(run.text, self._style(run.look)) for run in row.runs])
+
+    def _check_styles(self) -> None:
+        look_of = (self.visual_style, self.app.theme)
         if look_of != self._painted_for:
             self._painted_for, self._styles_of = look_of, {}
-        return Strip([Segment(run.text, self._style(run.look)) for run in row.runs])
+            self._strips.clear()
 
     def selected(self, strip: Strip, y: int, row: Row, width: int, left: int = 0) -> Strip:
         """The part of a row that is seen, with what is selected marked and what can be."""
