@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 MapState = Literal["claiming", "loading", "ready", "leaving", "suspect"]
 """How a holder is drawn: what it does with its slice, or that it does not answer just now."""
 
-_ORDER: tuple[MapState, ...] = ("ready", "suspect", "loading", "claiming", "leaving")
+_ORDER: dict[MapState, int] = {
+    "ready": 0,
+    "suspect": 1,
+    "loading": 2,
+    "claiming": 3,
+    "leaving": 4,
+}
 _NAME = 8
 
 
@@ -70,8 +76,9 @@ def _state(node: NodeView) -> MapState:
     return state
 
 
-def _place(row: MapRow) -> tuple[Slice, int, bool, str]:
-    return row.part, _ORDER.index(row.state), not row.me, row.nodes[0].node
+def _place(row: MapRow) -> tuple[int, int, int, bool, str]:
+    node, part = row.nodes[0], row.part
+    return part.start, part.end, _ORDER[row.state], not node.me, node.node
 
 
 def grouped(rows: Sequence[MapRow], unfolded: frozenset[str] = frozenset()) -> tuple[MapRow, ...]:

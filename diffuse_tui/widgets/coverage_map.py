@@ -21,6 +21,7 @@ from diffuse_tui.presenter.coverage_map import (
 )
 from diffuse_tui.presenter.coverage_rows import grouped, holder_rows, layer_text
 from diffuse_tui.presenter.spans import Span
+from diffuse_tui.presenter.standing import holds
 from diffuse_tui.widgets.paint import Painter
 
 if TYPE_CHECKING:
@@ -89,19 +90,19 @@ class CoverageMap(ScrollView, can_focus=True):
 
         Nothing is done where nothing has changed that is drawn.
         """
-        rows = holder_rows(model, nodes) if model is not None else ()
+        held = [node for node in nodes if model is not None and holds(node, model)]
         drawn = (
             model,
             self._room(),
-            [(row.part, row.state, row.name, row.me, row.key) for row in rows],
+            [(one.node, one.short, one.slice, one.state, one.liveness, one.me) for one in held],
         )
         if drawn == self._drawn:
-            self._holders = rows
             return
         if self._model is None or model is None or model.fingerprint != self._model.fingerprint:
             self._row = self._layer = None
             self._unfolded = frozenset()
-        self._drawn, self._model, self._holders = drawn, model, rows
+        self._drawn, self._model = drawn, model
+        self._holders = holder_rows(model, held) if model is not None else ()
         self._lay_out()
 
     def on_resize(self) -> None:
