@@ -27,8 +27,9 @@ class Answerer:
         self._confirm = False
 
     def set(self, model: ModelView | None, refusal: str | None) -> bool:
-        """What the network has now; whether that is anything new."""
-        new = model is not self.model or refusal != self.refusal
+        """What the network has now; whether another model answers, or there is another refusal."""
+        same = (model and name_of(model)) == (self.model and name_of(self.model))
+        new = not same or refusal != self.refusal
         self.model, self.refusal = model, refusal
         return new
 

@@ -23,8 +23,6 @@ MAX_OTHERS = 8
 MAX_SYSTEM = 20_000
 """Characters of a system prompt."""
 
-CUT_NOTE = "cut: the app ended"
-
 
 class Talk(NamedTuple):
     """Turns in order, numbered from 0, and the settings for the next answer.
@@ -106,6 +104,5 @@ def was_cut(dialogue: Dialogue) -> bool:
 
 
 def _marked(turn: KeptTurn) -> KeptTurn:
-    if turn.state not in ("streaming", "cut"):
-        return turn
-    return msgspec.structs.replace(turn, state="cut", note=turn.note or CUT_NOTE)
+    streaming = turn.state == "streaming"
+    return msgspec.structs.replace(turn, state="cut") if streaming else turn

@@ -134,7 +134,7 @@ class ChatPane(Vertical):
         if not self._answerer.set(model, refusal) and not picked:
             return
         self._notice_model(picked=picked)
-        if not self.busy:
+        if not self.busy and self._hinting:
             self.say()
 
     def _notice_model(self, *, picked: bool) -> None:
@@ -375,7 +375,8 @@ class ChatPane(Vertical):
 
     def say(self, text: str | None = None, tone: Tone = "dim") -> None:
         """Show a note; without one, the state of the chat."""
-        self._hinting = text is None
+        # What was not sent may be sent now; what is only told stays until something else is said.
+        self._hinting = text is None or tone == "bad"
         if text is None:
             text, tone = self._state()
         note = self.query_one("#note", Static)
