@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,16 +40,15 @@ class Remembered:
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             fresh = self._file.with_suffix(f".{os.getpid()}")
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - a mode from the start
-                json.dump(self._values, file)
+            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.json.encode(self._values))
             fresh.replace(self._file)
 
     def _read(self) -> dict[str, object]:
         if self._file is None:
             return {}
-        with suppress(OSError, ValueError, RecursionError):
-            with self._file.open("rb") as file:
-                values = json.loads(file.read(MAX_BYTES))
-            if isinstance(values, dict):
-                return values
+        forgiven = suppress(OSError, msgspec.DecodeError, RecursionError)
+        with forgiven, self._file.open("rb") as file:
+            return msgspec.json.decode(file.read(MAX_BYTES), type=dict[str, object])
         return {}
