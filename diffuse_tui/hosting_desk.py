@@ -64,12 +64,14 @@ class HostingDesk:
     @property
     def status(self) -> Status:
         """How hosting stands."""
+        other = self._local.other()
         return Status(
             refusal=self._refusal,
             doing=self._doing,
             failure=self._failure,
             mine=self._local.hosting is not None,
-            other=self._local.other(),
+            other=other,
+            earlier=self._local.earlier(other),
             keep=self._local.keep,
             ends=self._ends,
         )

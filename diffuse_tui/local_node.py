@@ -22,6 +22,8 @@ START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 8.0
 POLL_S = 0.05
 LOG = "node.log"
+HOST_PID = "host.pid"
+"""Which process is a Host of the app, for the app's next start."""
 HOST_LOG = "host.log"
 """Of its own: why a host ended is still there when a node without a slice runs again."""
 LOG_TAIL = 400
@@ -66,6 +68,13 @@ class LocalNode:
         if found is None or self.hosting is not None or self._child_runs():
             return None
         return found.pid
+
+    def earlier(self, pid: int | None) -> bool:
+        """Whether that process is a Host which the app started at an earlier time, and kept."""
+        try:
+            return pid is not None and (self._state / HOST_PID).read_text() == str(pid)
+        except OSError:
+            return False
 
     def place_arguments(self) -> list[str]:
         """Options that name this node and its network to a command."""
@@ -142,6 +151,8 @@ class LocalNode:
                 await self.end(None)
             command = own_command("host", *arguments, *self.place_arguments())
             self._host = host = Detached(command, self._new_log(HOST_LOG), self.environment())
+            with contextlib.suppress(OSError):
+                (self._state / HOST_PID).write_text(str(host.pid))
             self._other = False
             await self._listening(lambda: host.status is None, HOST_LOG)
             return host

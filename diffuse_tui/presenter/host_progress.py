@@ -130,7 +130,8 @@ def _bar(step: Step, pace: Pace, width: int) -> Line:
 def _starter(status: Status) -> str:
     if status.mine:
         return "this app"
-    return "not this app" + (f" · process {status.other}" if status.other else "")
+    process = f" · process {status.other}" if status.other else ""
+    return ("this app, before it was left" if status.earlier else "not this app") + process
 
 
 def _line(label: str, text: str, tone: Tone = "plain") -> Line:

@@ -88,8 +88,9 @@ class Status(NamedTuple):
 
     `refusal` says why no host can be started from here, `doing` what is under way, `failure` why
     the last attempt failed, or why a host ended by itself. `mine` tells whether the app started
-    the host that runs, `other` is the process id of a node that it did not start, `ends` tells
-    whether the node may be ended from here. `keep`: the host goes on when the app is left.
+    the host that runs, `other` is the process id of a node that it did not start, or (`earlier`)
+    that it started before it was left the last time. `ends` tells whether the node may be ended
+    from here. `keep`: the host goes on when the app is left.
     """
 
     refusal: str = ""
@@ -99,6 +100,7 @@ class Status(NamedTuple):
     other: int | None = None
     keep: bool = True
     ends: bool = True
+    earlier: bool = False
 
 
 class Planned(NamedTuple):

@@ -158,7 +158,7 @@ async def test_a_crash_is_told_and_a_kept_host_is_met_again(state: Path, tiny: T
     async with app_over(again) as pilot:
         await sees(pilot, "tiny")
         await pilot.press("escape", "h")
-        await sees(pilot, f"not this app · process {kept}")
+        await sees(pilot, f"this app, before it was left · process {kept}")
         await sees(pilot, "● Ready")
         await pilot.press("x", "x")
         await sees(pilot, "Start hosting")

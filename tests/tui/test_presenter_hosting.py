@@ -125,6 +125,8 @@ def test_a_host_is_told_from_its_start_to_its_end() -> None:
     assert "layers 0:1 · 1 layer" in text
     assert "m␇" in text
     assert "started by  not this app · process 12" in text
+    again = text_of(host_lines(ready, Status(other=12, earlier=True), Pace(), 80))
+    assert "started by  this app, before it was left · process 12" in again
     draining = host_lines(told(stage="finishing its sessions"), Status(mine=True), Pace(), 80)
     assert text_of(draining).startswith(" ▚ Draining · finishing its sessions")
     assert hosts(told(stage="starting"))
