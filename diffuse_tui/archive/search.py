@@ -20,9 +20,15 @@ _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "M
 """Scripts, by the names of their characters, that put no blanks between words: there the index
 holds whole sentences, so texts are read instead."""
 
+LOOKED_AT = 5000
+"""Turns with the words that are looked at, the newest: more would be found than anyone reads."""
+
+_UNINDEXED = "turn INDEXED BY turn_unindexed WHERE indexed = 0 AND"
+"""Named, for SQLite would rather go through all turns in the order of the groups."""
+
 _BY_WORDS = (
-    "SELECT turn.conversation, max(turn.number) FROM turn_words "
-    "JOIN turn ON turn.id = turn_words.rowid WHERE turn_words MATCH ? GROUP BY turn.conversation"
+    "SELECT conversation, max(number) FROM turn WHERE id IN (SELECT rowid FROM turn_words "
+    "WHERE turn_words MATCH ? ORDER BY rowid DESC LIMIT ?) GROUP BY conversation"
 )
 
 
@@ -45,7 +51,7 @@ def find(database: sqlite3.Connection, words: tuple[str, ...], *, indexed: bool)
 
     Args:
         database: The archive's file.
-        words: At least one; the beginning of a word is enough where the index answers.
+        words: At least one; where the index answers, two letters that a word begins with will do.
         indexed: Whether this SQLite has FTS5.
     """
     numbers: dict[int, int] = {}
@@ -58,11 +64,11 @@ def find(database: sqlite3.Connection, words: tuple[str, ...], *, indexed: bool)
         numbers[found] = -1
     if indexed and all(_in_index(word) for word in words):
         _index_new(database)
-        numbers.update(database.execute(_BY_WORDS, (_match(words),)).fetchall())
+        numbers.update(database.execute(_BY_WORDS, (_match(words), LOOKED_AT)).fetchall())
         # Of answers that run, or were too many to index at once.
-        numbers.update(_read(database, words, "indexed = 0 AND "))
+        numbers.update(_read(database, words, _UNINDEXED))
     else:
-        numbers.update(_read(database, words, ""))
+        numbers.update(_read(database, words, "turn WHERE"))
     return [Found(found, number) for found, number in numbers.items()]
 
 
@@ -117,8 +123,13 @@ def _in_index(word: str) -> bool:
 
 
 def _match(words: tuple[str, ...]) -> str:
-    """A query in FTS5's language in which the words are nothing but strings."""
-    return " AND ".join('"' + word.replace('"', '""') + '" *' for word in words)
+    """A query in FTS5's language in which the words are nothing but strings.
+
+    A single letter stands for itself: words that begin with it are in every text, and to gather
+    them takes seconds.
+    """
+    quoted = ('"' + word.replace('"', '""') + '"' for word in words)
+    return " AND ".join(word if len(word) == len('"x"') else f"{word} *" for word in quoted)
 
 
 def _like(columns: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -129,10 +140,10 @@ def _like(columns: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return " AND ".join(f"{columns} LIKE ? ESCAPE '\\'" for _ in words), tuple(values)
 
 
-def _read(database: sqlite3.Connection, words: tuple[str, ...], first: str) -> dict[int, int]:
+def _read(database: sqlite3.Connection, words: tuple[str, ...], source: str) -> dict[int, int]:
     where, values = _like("(question || char(10) || answer)", words)
     rows = database.execute(
-        f"SELECT conversation, max(number) FROM turn WHERE {first}{where} "  # noqa: S608
+        f"SELECT conversation, max(number) FROM {source} {where} "  # noqa: S608
         "GROUP BY conversation",
         values,
     )

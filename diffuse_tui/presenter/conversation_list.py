@@ -21,7 +21,7 @@ COLUMNS = (
     Column(TITLE, 24, grows=True),
     Column(CHANGED, 7, 1, right=True, falls=False),
     Column(TURNS, 5, 2, right=True, falls=True),
-    Column(MODEL, 20, 3),
+    Column(MODEL, 24, 3),
 )
 """`changed` is an age, so the smallest is the newest."""
 FOUND_COLUMNS = (Column(TITLE, 20), Column(FOUND, 34, grows=True), *COLUMNS[1:])

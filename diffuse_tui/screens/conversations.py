@@ -27,6 +27,8 @@ from diffuse_tui.widgets.line_table import LineTable
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.app import ComposeResult
     from textual.timer import Timer
 
@@ -86,7 +88,7 @@ class ConversationsScreen(LiveScreen[int | None]):
         archive: Archive,
         *,
         open_id: int | None = None,
-        answering: bool = False,
+        answering: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(facts)
         self._archive = archive
@@ -297,7 +299,7 @@ class ConversationsScreen(LiveScreen[int | None]):
         head = self._head
         if head is None:
             return
-        if self._answering and head.id == self._open_id:
+        if head.id == self._open_id and self._answering():
             self._tell("an answer is being written in it; stop that first", "warning")
             return
         self._deleted.append(Deleted(self._archive.delete(head.id), head.title))

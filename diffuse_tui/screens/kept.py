@@ -39,7 +39,7 @@ class KeptConversations:
             return
         pane = self._pane
         screen = ConversationsScreen(
-            facts, self._archive, open_id=pane.dialogue_id, answering=pane.busy
+            facts, self._archive, open_id=pane.dialogue_id, answering=lambda: pane.busy
         )
         self._screen.app.push_screen(screen, self._chosen)
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from textual.widgets import Input
-from tui_driver import running, screen_text, shown, until
-from tui_fakes import Node
+from tui_driver import ask, ready, running, screen_text, shown, until
+from tui_fakes import Node, finished
 
 from diffuse_tui.archive.store import Archive
 from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.screens.conversations import ConversationsScreen
+from diffuse_tui.widgets.chat_pane import ChatPane
 from diffuse_tui.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
@@ -84,8 +85,30 @@ async def test_searching_and_opening(tmp_path: Path, size: tuple[int, int]) -> N
 
         screen = await opened(pilot)
         await shown(pilot, "● What is")
-        await pilot.press("escape")
+        await pilot.press("d", "escape")
         await until(pilot, lambda: pilot.app.screen is not screen)
+        assert pilot.app.query_one(ChatPane).dialogue_id is None
+        await pilot.pause()
+        assert "Cells that live" not in screen_text(pilot)
+
+
+async def test_the_conversation_that_is_answered_is_not_deleted(tmp_path: Path) -> None:
+    there = Node()
+    async with running(there, (80, 24), history=tmp_path / "chats.db") as pilot:
+        await ready(pilot, there)
+        await until(pilot, lambda: pilot.app.archive is not None)
+        await ask(pilot, there.first, "Why is the sky blue?")
+        screen = await opened(pilot)
+        await shown(pilot, "● Why is the sky blue?")
+        await pilot.press("d")
+        await shown(pilot, "an answer is being written in it")
+        assert len(titles(screen)) == 1
+        there.first.generations[0].events.put_nowait(finished())
+        there.first.generations[0].events.put_nowait(None)
+        await until(pilot, lambda: not pilot.app.query_one(ChatPane).busy)
+        await pilot.press("d", "n")
+        await until(pilot, lambda: pilot.app.screen is not screen)
+        assert pilot.app.query_one(ChatPane).dialogue_id is None
 
 
 async def test_renaming_deleting_and_bringing_back(tmp_path: Path) -> None:
