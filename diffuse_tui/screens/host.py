@@ -5,27 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.message import Message
-from textual.widgets import Button, Input, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Input, Static
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.fit import failure_lines, fit_lines
 from diffuse_tui.presenter.host_progress import Pace, host_lines, step_of
 from diffuse_tui.presenter.host_questions import (
     DRAIN_S,
-    Idea,
     draining,
-    idea_line,
-    ideas,
-    is_path,
     replacing,
     stopping,
 )
 from diffuse_tui.presenter.hosting import (
-    DEVICES,
-    DTYPES,
     Choice,
     Complete,
     Completed,
@@ -43,6 +36,7 @@ from diffuse_tui.presenter.spans import Line, Span
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.screens.question import Answer, Question
 from diffuse_tui.widgets.cycle import Cycle
+from diffuse_tui.widgets.host_form import HostForm
 from diffuse_tui.widgets.model_input import ModelInput, Proposals
 from diffuse_tui.widgets.paint import content
 
@@ -98,29 +92,12 @@ class HostScreen(LiveScreen[None]):
         self._status = Status()
         self._planned: Planned | None = None
         self._planning: Choice | None = None
-        self._paths: tuple[str, ...] = ()
-        self._ideas: tuple[Idea, ...] = ()
         self._pace = Pace()
         self._hosting: bool | None = None
 
     def compose_body(self) -> ComposeResult:
         """The form, then what is told."""
-        with Vertical(id="host-form"):
-            with Horizontal(classes="host-row"):
-                yield Static("model", classes="host-label")
-                yield ModelInput(id="host-model")
-            with Horizontal(classes="host-row"):
-                yield Static("memory", classes="host-label")
-                yield Input(placeholder="auto", max_length=12, compact=True, id="host-memory")
-                yield Cycle("dtype", DTYPES, id="host-dtype")
-                yield Cycle("device", DEVICES, id="host-device")
-            with Horizontal(classes="host-row"):
-                yield Static("layers", classes="host-label")
-                yield _number("host-layers")
-                yield Static("threads", classes="host-label")
-                yield _number("host-threads")
-                yield Button("Start hosting", compact=True, id="host-start")
-            yield Proposals(id="host-ideas", markup=False, compact=True)
+        yield HostForm()
         yield Cycle("after quitting the host", (_GOES_ON, _ENDS), id="host-keep")
         with VerticalScroll(id="host-text"):
             yield Static(id="host-lines")
@@ -144,7 +121,7 @@ class HostScreen(LiveScreen[None]):
             self.refresh_bindings()
             self._settle_focus()
         if not hosting:
-            self._suggest()
+            self.query_one(HostForm).show_view(facts.view)
         self._draw()
 
     def on_host_news(self, message: HostNews) -> None:
@@ -159,10 +136,8 @@ class HostScreen(LiveScreen[None]):
                 at_text = self.focused is self.query_one("#host-text")
                 if planned.fit is not None and at_text and self._may("start"):
                     self.set_focus(self.query_one("#host-start"))
-            case Completed(text, paths) if text == self._typed():
-                self._paths = paths
-                self.query_one(ModelInput).paths = paths
-                self._suggest()
+            case Completed(text, paths):
+                self.query_one(HostForm).show_paths(text, paths)
             case _:
                 return
         self._draw()
@@ -208,68 +183,21 @@ class HostScreen(LiveScreen[None]):
 
     # --- the form ---------------------------------------------------------------------------
 
-    def _typed(self) -> str:
-        return self.query_one(ModelInput).value
+    def on_host_form_path_typed(self, message: HostForm.PathTyped) -> None:
+        """Have it completed."""
+        self.post_message(self.Asked(Complete(message.text)))
 
-    def _choice(self) -> Choice:
-        return Choice(
-            model=self._typed().strip(),
-            memory=self.query_one("#host-memory", Input).value.strip(),
-            dtype=self.query_one("#host-dtype", Cycle).value,
-            device=self.query_one("#host-device", Cycle).value,
-            max_layers=self.query_one("#host-layers", Input).value.strip(),
-            threads=self.query_one("#host-threads", Input).value.strip(),
-        )
-
-    def _suggest(self) -> None:
-        found = ideas(self.facts.view, self._paths, self._typed())
-        if found == self._ideas:
-            return
-        self._ideas = found
-        listed = self.query_one(Proposals)
-        at = listed.highlighted
-        listed.clear_options()
-        listed.add_options([Option(content([idea_line(idea)])) for idea in found])
-        if at is not None and found:
-            listed.highlighted = min(at, len(found) - 1)
-
-    def on_input_changed(self, message: Input.Changed) -> None:
-        """Propose what the text may become."""
-        if message.input.id == "host-model":
-            text = message.value
-            self._paths = ()
-            if is_path(text):
-                self.post_message(self.Asked(Complete(text)))
-            self._suggest()
-
-    def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Enter in any field: what would fit."""
-        message.stop()
-        self._plan()
-
-    def on_option_list_option_selected(self, message: Proposals.OptionSelected) -> None:
-        """Take a proposal; a directory is looked into."""
-        message.stop()
-        value = self._ideas[message.option_index].value
-        field = self.query_one(ModelInput)
-        field.value = value
-        field.cursor_position = len(value)
-        if value.endswith("/"):
-            self.set_focus(field)
-        else:
-            self._plan()
+    def on_host_form_chosen(self, message: HostForm.Chosen) -> None:
+        """Have it planned for; a mere change of settings only where a plan is shown."""
+        if message.done or self._planned is not None or self._planning is not None:
+            self._plan(message.choice, focus=message.done)
 
     def on_cycle_changed(self, message: Cycle.Changed) -> None:
-        """Another setting makes another plan; what comes after quitting is the desk's."""
-        message.stop()
-        if message.cycle.id == "host-keep":
-            self.post_message(self.Asked(Keep(message.cycle.value == _GOES_ON)))
-        elif self._planned is not None or self._planning is not None:
-            self._plan(focus=False)
+        """What comes after quitting is the desk's."""
+        self.post_message(self.Asked(Keep(message.cycle.value == _GOES_ON)))
 
-    def _plan(self, *, focus: bool = True) -> None:
-        choice = self._choice()
-        if not choice.model or self._status.refusal:
+    def _plan(self, choice: Choice, *, focus: bool) -> None:
+        if self._status.refusal:
             return
         self._planned, self._planning = None, choice
         self.post_message(self.Asked(PlanFor(choice)))
@@ -314,7 +242,7 @@ class HostScreen(LiveScreen[None]):
 
     def action_start(self) -> None:
         """Host what is chosen; where a node of somebody else makes room, ask first."""
-        choice = self._choice()
+        choice = self.query_one(HostForm).choice
         if not self._may("start"):
             return
         if not choice.model:
@@ -354,7 +282,3 @@ class HostScreen(LiveScreen[None]):
                 self.post_message(self.Asked(End(patience)))
 
         self.app.push_screen(question, answered)
-
-
-def _number(name: str) -> Input:
-    return Input(placeholder="auto", restrict=r"[0-9]*", max_length=4, compact=True, id=name)

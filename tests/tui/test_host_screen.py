@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.widgets import Input
 from tui_desk import FIT, FakeDesk
 from tui_driver import NARROW, running, screen_text, shown, until
@@ -139,16 +138,19 @@ async def test_a_host_is_watched_drained_and_stopped() -> None:
         await shown(pilot, "the host ended by itself")
 
 
-@pytest.mark.parametrize("yes", [False, True])
-async def test_a_node_of_somebody_else_makes_room_only_when_asked(yes: bool) -> None:
+async def test_a_node_of_somebody_else_makes_room_only_when_asked() -> None:
     there, desk = Node(), FakeDesk(other=4711)
     async with running(there, NARROW, desk=desk) as pilot:
         await opened(pilot, there)
         await pilot.press(*"demo", "escape", "s")
         await shown(pilot, "(process 4711)")
-        await pilot.press("y" if yes else "escape")
+        await pilot.press("escape")
         await until(pilot, lambda: isinstance(pilot.app.screen, HostScreen))
-        assert desk.orders == ([Start(Choice("demo"))] if yes else [])
+        await pilot.press("s")
+        await shown(pilot, "(process 4711)")
+        assert desk.orders == []
+        await pilot.press("y")
+        await until(pilot, lambda: desk.orders == [Start(Choice("demo"))])
 
 
 async def test_where_hosting_is_refused_it_says_why_and_asks_nothing() -> None:
