@@ -9,10 +9,12 @@ from rich.segment import Segment
 from textual.containers import Vertical
 from textual.content import Content
 from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Static
 
 from diffuse_core.domain.plain_text import clean
 from diffuse_tui.presenter.blocks import BlockCutter, Piece
+from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.flow import Paragraph
 from diffuse_tui.presenter.kept_turn import kept_foot, preview_rows, question_text
 from diffuse_tui.presenter.markdown import Shaper, tail_flow
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from textual.app import ComposeResult
-    from textual.geometry import Size
+    from textual.geometry import Region, Size
     from textual.timer import Timer
 
-    from diffuse_tui.presenter.dialogue import KeptTurn, TurnState
+    from diffuse_tui.presenter.dialogue import TurnState
     from diffuse_tui.presenter.rich_text import Row
     from diffuse_tui.presenter.spans import Line
 
@@ -44,7 +46,11 @@ _WAITING = (Paragraph((Run("waiting for the first token…", Look.DIM),)),)
 
 
 class TurnView(Vertical):
-    """Settled text is shaped once; only the tail is shaped again while it grows."""
+    """Settled text is shaped once; only the tail is shaped again while it grows.
+
+    A finished turn that is far from what is seen is folded: one widget of the same height, for
+    every widget costs each time that the screen is laid out. It unfolds when it is seen.
+    """
 
     def __init__(self, question: str) -> None:
         super().__init__(classes="turn")
@@ -60,8 +66,10 @@ class TurnView(Vertical):
         self._foot = Static("", classes="foot", markup=False)
         self._brief = Static("", classes="foot brief", markup=False)
         self._timer: Timer | None = None
-        self._preview: KeptTurn | None = None
-        self._preview_rows: tuple[int, list[Row]] = (0, [])
+        self._brief_line: Line | None = None
+        self._folded: KeptTurn | None = None
+        self._height = (0, 0)  # For this width, so many rows, when it was folded.
+        self._preview: tuple[int, list[Row]] = (0, [])
 
     @classmethod
     def kept(cls, turn: KeptTurn) -> TurnView:
@@ -69,7 +77,8 @@ class TurnView(Vertical):
         view = cls(turn.question)
         view._parts.append(turn.answer)
         view.state = "cut" if turn.state == "streaming" else turn.state
-        view._preview = turn
+        view._said = kept_foot(turn)
+        view._folded = turn
         return view
 
     @property
@@ -84,7 +93,7 @@ class TurnView(Vertical):
 
     def compose(self) -> ComposeResult:
         """Question and foot; text and code come between."""
-        if self._preview is None:
+        if self._folded is None:
             yield from self._frame()
 
     def _frame(self) -> Sequence[Static]:
@@ -93,7 +102,8 @@ class TurnView(Vertical):
 
     def on_mount(self) -> None:
         """Say that there is nothing yet, or show what came already."""
-        if self._preview is None:
+        if self._folded is None:
+            self._fold_others()
             self._work()
 
     # --- a turn that grows --------------------------------------------------------------------
@@ -111,9 +121,8 @@ class TurnView(Vertical):
     def note(self, lines: Iterable[Line], *, passing: bool = False) -> None:
         """Say something under the answer; where rows are few, nothing that is only `passing`."""
         self._said = tuple(lines)
-        self._foot.update(content(self._said))
-        self._foot.add_class("said")
         self._foot.set_class(passing, "long")
+        self._show_foot()
 
     def happened(self, line: Line) -> None:
         """Something befell the answer, which goes on: said with the latest of its kind."""
@@ -125,9 +134,14 @@ class TurnView(Vertical):
     ) -> None:
         """The answer is complete: settle what is left. `brief` stands in where rows are few."""
         self._settle(state)
+        self._brief_line = brief
         self.note(lines, passing=brief is not None)
-        if brief is not None:
-            self._brief.update(content([brief]))
+
+    def _show_foot(self) -> None:
+        self._foot.update(content(self._said))
+        self._foot.set_class(bool(self._said), "said")
+        if self._brief_line is not None:
+            self._brief.update(content([self._brief_line]))
             self._brief.add_class("said")
 
     def fail(self, message: str) -> None:
@@ -210,37 +224,66 @@ class TurnView(Vertical):
         else:
             self._prose().show_tail(tail_flow(self._shaper, tail))
 
-    # --- a turn from before -------------------------------------------------------------------
+    # --- folded -------------------------------------------------------------------------------
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Before it was seen, what plain text would take."""
-        if self._preview is None:
+        """What it took when it was folded; before it was ever seen, what plain text would take."""
+        if self._folded is None:
             return super().get_content_height(container, viewport, width)
-        return len(self._previewed(width))
+        return self._height[1] if width == self._height[0] else len(self._plain_rows(width))
 
     def render_line(self, y: int) -> Strip:
-        """Seen for the first time: from now on the turn is drawn as all others are."""
-        if self._preview is None:
+        """Folded and seen: from now on the turn is drawn as all others are."""
+        if self._folded is None:
             return super().render_line(y)
-        self.call_later(self._populate)
-        rows = self._previewed(self.content_size.width)
+        self.call_later(self._unfold)
+        rows = self._plain_rows(self.content_size.width)
         text = rows[y].text if y < len(rows) else ""
         style = self.visual_style.rich_style
         return Strip([Segment(text, style)]).adjust_cell_length(self.content_size.width, style)
 
-    def _previewed(self, width: int) -> list[Row]:
-        if self._preview is not None and self._preview_rows[0] != width:
-            self._preview_rows = (width, preview_rows(self._preview, width))
-        return self._preview_rows[1]
+    def _plain_rows(self, width: int) -> list[Row]:
+        if self._folded is not None and self._preview[0] != width:
+            self._preview = (width, preview_rows(self._folded, width))
+        return self._preview[1]
 
-    def _populate(self) -> None:
-        turn, self._preview = self._preview, None
+    def _unfold(self) -> None:
+        turn, self._folded = self._folded, None
         if turn is None:
             return
+        self._preview = (0, [])
+        self._foot = Static("", classes=f"foot{' long' if self._brief_line else ''}", markup=False)
+        self._brief = Static("", classes="foot brief", markup=False)
         self.mount(*self._frame())
+        self._show_foot()
         self._pieces += [*self._cutter.push(clean(turn.answer)), *self._cutter.flush()]
-        lines = kept_foot(turn)
-        if lines:
-            self.note(lines)
         self.set_class(self.state == "failed", "failed")
         self._work()
+        self._fold_others()
+
+    def _fold_others(self) -> None:
+        """Fold the turns that are more than a screen away from what is seen."""
+        around = self.parent
+        if isinstance(around, Widget):
+            near = around.region.grow((around.size.height, 0, around.size.height, 0))
+            for other in around.children:
+                if isinstance(other, TurnView) and other is not self:
+                    other.fold_outside(near)
+
+    def fold_outside(self, near: Region) -> None:
+        """Give up the widgets of a finished turn that is not within `near`, and not in use."""
+        busy = self._pieces or self.state in ("waiting", "streaming") or not self.is_attached
+        if busy or self._folded is not None or self.has_focus_within:
+            return
+        if near.overlaps(self.region) or not self.size or self._selected():
+            return
+        self._height = (self.content_size.width, self.content_size.height)
+        # How it ended is in what is said under it.
+        self._folded = KeptTurn(
+            number=0, question=self.question, answer=self.answer, state="done", note=self.said
+        )
+        self._cutter, self._shaper, self._body = BlockCutter(), Shaper(), None
+        self.remove_children()
+
+    def _selected(self) -> bool:
+        return any(child in self.screen.selections for child in self.children)

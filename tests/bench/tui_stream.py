@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import sys
 import time
 from contextlib import suppress
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
+from textual.events import Key
 from tui_driver import ask, idle, ready, running, until
 from tui_fakes import Node, finished
 
@@ -80,8 +82,6 @@ async def key_to_paint(pilot: Pilot[None], letter: str) -> float:
     before = prompt.text
     painted = asyncio.Event()
     await pilot._wait_for_screen()
-    from textual.events import Key
-
     began = time.perf_counter()
     pilot.app.post_message(Key(letter, letter))
     while prompt.text == before:  # noqa: ASYNC110 - nothing tells of it
@@ -140,6 +140,7 @@ async def main() -> None:
             there = Node()
             async with running(there) as pilot:
                 fake = await ready(pilot, there)
+                gc.freeze()  # As the app does soon after its start.
                 found = await cost(pilot, fake, text, chosen.tokens, chosen.kept)
             middle = found.keys_ms[len(found.keys_ms) // 2]
             print(

@@ -130,10 +130,23 @@ async def test_turns_from_before_are_drawn_when_they_are_seen() -> None:
         await until(pilot, lambda: bool(turns[59].query(Prose)))
         await shown(pilot, "It falls on hills.")
         assert not turns[30].children
+        height = turns[59].size.height
         await pilot.press("tab", "home")
         await until(pilot, lambda: bool(turns[0].query(Prose)))
         await shown(pilot, "Q0")
+        # Nor does one that is far away again, and nothing moves because of it.
+        await until(pilot, lambda: not turns[59].children)
+        assert turns[59].size.height == height
         assert not turns[30].children
+        await pilot.press("end")
+        await until(pilot, lambda: bool(turns[59].query(Prose)))
+        await shown(pilot, "It falls on hills.")
+        await until(pilot, lambda: turns[59].size.height == height)
+        # What is in use stays.
+        await pilot.press("left_square_bracket")
+        assert pilot.app.focused in turns[59].query(CodeBlock)
+        turns[59].fold_outside(turns[0].region)
+        assert turns[59].children
 
 
 @pytest.mark.parametrize(
