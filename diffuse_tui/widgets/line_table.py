@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.geometry import Offset, Size
 from textual.message import Message
@@ -26,7 +27,6 @@ from diffuse_tui.widgets.paint import Painter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rich.style import Style
     from textual.events import Click
 
     from diffuse_tui.presenter.columns import Column, Page, Sort
@@ -360,4 +360,6 @@ class LineTable(ScrollView, can_focus=True):
 
 
 def _over(strip: Strip, style: Style) -> Strip:
-    return Strip([Segment(text, own + style if own else style) for text, own, _ in strip])
+    """`strip` on the background of `style`; the text keeps its colours."""
+    ground = Style(bgcolor=style.bgcolor)
+    return Strip([Segment(text, own + ground if own else ground) for text, own, _ in strip])

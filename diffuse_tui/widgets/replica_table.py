@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from diffuse_tui.presenter.history import NodeHistory
     from diffuse_tui.widgets.filter_line import FilterLine
 
-_NO_NODE = (Span("no node is known yet", "dim"),)
-_NO_MATCH = (Span("no node matches these words; Esc clears them", "warning"),)
+_NO_NODE = (Span("No node yet; r connects again at once.", "dim"),)
+_NO_MATCH = (Span("No node matches these words; Esc clears them.", "warning"),)
 
 
 class ReplicaTable(PageTarget, LineTable):
@@ -167,6 +167,4 @@ class ReplicaPanel(Vertical):
         self.screen.set_focus(self.table)
         if message.cleared and self._line is not None:
             line, self._line = self._line, None
-            self._words = ""
             await line.remove()
-            self._arrange()

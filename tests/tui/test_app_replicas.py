@@ -56,6 +56,7 @@ async def test_the_table_is_moved_in_by_keys_and_wheel() -> None:
         await pilot.press("G")
         assert table.cursor_row == 99
         assert table.scroll_offset.y == 100 - seen
+        await shown(pilot, f"▸{table.keys[99][:8]}")
         await pilot.press("pageup")
         assert table.cursor_row == 99 - seen
         await pilot.press("g")
@@ -127,7 +128,7 @@ async def test_the_filter_leaves_what_all_words_match_until_escape() -> None:
         there.first.show(hosts(60))
         await shown(pilot, "3 of 60 · Esc shows all")
         await pilot.press("space", *"qq")
-        await shown(pilot, "no node matches these words; Esc clears them")
+        await shown(pilot, "No node matches these words; Esc clears them")
         assert pilot.app.is_running, "letters are text here"
         await pilot.press("backspace", "backspace", "enter")
         await until(pilot, lambda: table.has_focus)
