@@ -7,7 +7,7 @@ import sys
 NO_UI = "--no-ui"
 APP_COMMANDS = ("demo", "attach", "chat")
 HELP = """\
-Usage: diffuse-tui [demo|attach|chat] [OPTIONS]
+Usage: diffuse-tui [demo|attach|chat|web] [OPTIONS]
        diffuse-tui --no-ui COMMAND ...        the same as: diffuse COMMAND ...
 
 The terminal app of Diffuse: live coverage, replica health, this machine, and chat.
@@ -16,6 +16,7 @@ The terminal app of Diffuse: live coverage, replica health, this machine, and ch
   attach         attach only; never start a node
   chat           as without a command, with the chat open first
   demo           start a sentinel and three small hosts here, then the app; quitting stops all
+  web            the app in a browser on this machine (needs the extra diffuse-tui[web])
 
 Options:
   --bootstrap A,B     HOST:PORT of known nodes
@@ -29,6 +30,7 @@ Options:
   --no-mdns           do not look for nodes on the LAN
   --hosts N           demo: host processes (default 3)
   --dtype D           demo: auto, fp32, bf16, int8 or int4
+  --port N            web: the port on 127.0.0.1 (default 8000); other options go to the app
   --version, --help
 
 Inside, F1 lists the keys (`?` too, outside the prompt). Other commands: diffuse --help.
@@ -50,12 +52,16 @@ def _run(arguments: list[str]) -> int:
         arguments.remove(NO_UI)
         return _core(arguments)
     if "--help" in arguments or "-h" in arguments:
-        if not words or words[0] in APP_COMMANDS:
+        if not words or words[0] in (*APP_COMMANDS, "web"):
             sys.stdout.write(HELP)
             return 0
         return _core(arguments)
     if "--version" in arguments:
         return _core(["--version"])
+    if arguments[:1] == ["web"]:
+        from diffuse_tui.web import serve
+
+        return serve(arguments[1:])
     if _is_core_command(arguments):
         return _core(arguments)
     from diffuse_tui.launch import launch

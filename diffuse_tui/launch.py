@@ -29,7 +29,7 @@ def launch(arguments: list[str]) -> int:
     """Run the app; its exit status."""
     try:
         given = _parse(arguments)
-        if not sys.stdout.isatty() or not sys.stdin.isatty():
+        if not _in_browser() and not (sys.stdout.isatty() and sys.stdin.isatty()):
             raise UsageError(
                 "the app needs a terminal; for scripts use `diffuse COMMAND`, e.g. "
                 "`diffuse status --json`"
@@ -40,6 +40,10 @@ def launch(arguments: list[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
         return EXIT_INTERRUPTED
+
+
+def _in_browser() -> bool:
+    return os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
