@@ -13,13 +13,14 @@ from diffuse_core.domain.selection import DEMO_MODEL_ID
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError, UsageError
 from diffuse_core.settings import network_options, parse_bootstrap, state_dir
 from diffuse_tui.app import DiffuseApp
-from diffuse_tui.hosting_desk import ATTACH_REFUSAL, DEMO_REFUSAL, HostingDesk
 from diffuse_tui.local_node import LocalNode
 from diffuse_tui.quiet import quiet
 from diffuse_tui.widgets.theme import NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from diffuse_tui.presenter.hosting import Desk
 
 SETTLED_S = 2.0
 """After so long the app has what it keeps: screens, styles, the first picture."""
@@ -88,6 +89,15 @@ def _history(given: argparse.Namespace, state: Path) -> Path | str:
     return ":memory:" if unwanted else state / "chats.db"
 
 
+def _desk(node: LocalNode, *, demo: bool = False) -> Desk:
+    """What hosts from the app: made when that is asked for, after the first paint."""
+    from diffuse_tui.hosting_desk import ATTACH_REFUSAL, DEMO_REFUSAL, HostingDesk
+
+    if demo:
+        return HostingDesk(node, DEMO_REFUSAL, ends=False)
+    return HostingDesk(node, "" if node.may_start else ATTACH_REFUSAL)
+
+
 async def _local(given: argparse.Namespace) -> int:
     state = state_dir(given.state_dir)
     node = LocalNode(
@@ -105,7 +115,7 @@ async def _local(given: argparse.Namespace) -> int:
             model=given.model,
             open_chat=given.command == "chat",
             replace=node.replace,
-            desk=HostingDesk(node, "" if node.may_start else ATTACH_REFUSAL),
+            desk=lambda: _desk(node),
         )
         return await _show(app, state)
     finally:
@@ -129,7 +139,6 @@ async def _demo(given: argparse.Namespace) -> int:
         node = LocalNode(state, given.network, (), may_start=False)
         try:
             model = given.model or DEMO_MODEL_ID
-            desk = HostingDesk(node, DEMO_REFUSAL, ends=False)
             app = DiffuseApp(
                 node.attach,
                 theme=given.theme,
@@ -137,7 +146,7 @@ async def _demo(given: argparse.Namespace) -> int:
                 history=_history(given, own),
                 model=model,
                 open_chat=True,
-                desk=desk,
+                desk=lambda: _desk(node, demo=True),
             )
             return await _show(app, own)
         finally:
