@@ -67,7 +67,7 @@ class DiffuseApp(App[None]):
         retry: Seconds between attempts to attach.
         replace: Called when a node is to be started in the place of one that ended.
         theme: Name of a theme; without it, the one used last.
-        desk: Starts and ends hosts on this machine; without one the app cannot host.
+        desk: Makes what starts and ends hosts here; without it the app cannot host.
         state: Where the app remembers how it was left; None to remember nothing.
         history: The file that keeps conversations, opened after the first paint; `:memory:` keeps
             them until the app ends, None not at all.
@@ -102,7 +102,7 @@ class DiffuseApp(App[None]):
         retry: Sequence[float] = RETRY_S,
         replace: Callable[[], None] = lambda: None,
         theme: str | None = None,
-        desk: Desk | None = None,
+        desk: Callable[[], Desk] | None = None,
         state: Path | None = None,
         history: Path | str | None = None,
     ) -> None:
