@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_tui.presenter.hosting import Complete, Keep, PlanFor, Start, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -22,7 +21,7 @@ _BUSY = (
     "an answer is being written, through the node whose place the host would take: wait for it, "
     "or stop it in the chat with Esc"
 )
-_NO_DESK = Status(refusal="this app was started without a way to host")
+_NO_DESK = "this app was started without a way to host"
 
 
 class HostErrands:
@@ -30,13 +29,17 @@ class HostErrands:
 
     Args:
         app: Owns the work: it ends with it.
-        desk: Does it; without one everything is refused.
+        make: Makes the desk that does it, when something is asked of it first; without it
+            everything is refused.
         busy: Whether an answer is being written through the node.
     """
 
-    def __init__(self, app: App[Any], desk: Desk | None, busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, app: App[Any], make: Callable[[], Desk] | None, busy: Callable[[], bool]
+    ) -> None:
         self._app = app
-        self._desk = desk
+        self._make = make
+        self._desk: Desk | None = None
         self._busy = busy
 
     @property
@@ -46,9 +49,13 @@ class HostErrands:
 
     def run(self, order: Order) -> None:
         """Carry an order out; of plans, and of completions, only the newest matters."""
-        if self._desk is None:
-            self._tell(_NO_DESK)
+        from diffuse_tui.presenter.hosting import Complete, PlanFor, Start, Status
+
+        if self._make is None:
+            self._tell(Status(refusal=_NO_DESK))
             return
+        if self._desk is None:
+            self._desk = self._make()
         if isinstance(order, Start) and self._busy():
             self._tell(self._desk.status._replace(failure=_BUSY))
             return
@@ -57,6 +64,7 @@ class HostErrands:
         self._app.run_worker(self._desk.do(order, self._tell), group=group, exclusive=newest)
 
     def _tell(self, news: News) -> None:
+        from diffuse_tui.presenter.hosting import Status
         from diffuse_tui.screens.host import HostNews, HostScreen
 
         screens = [s for s in self._app.screen_stack if isinstance(s, HostScreen)]
@@ -80,6 +88,7 @@ class HostErrands:
 
     async def _ask(self, desk: Desk) -> bool:
         """Whether to leave; the answer also settles what becomes of the host."""
+        from diffuse_tui.presenter.hosting import Keep
         from diffuse_tui.screens.question import Answer, Question
 
         keep, stop = Answer("k", "keep hosting"), Answer("s", "stop the host, then quit")

@@ -7,8 +7,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError, Unreachable
-from diffuse_tui.detached import Detached
-from diffuse_tui.node_end import end_node
 from diffuse_tui.presenter.banner import NodeEnded
 
 if TYPE_CHECKING:
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.ports import Attachment
     from diffuse_core.settings import NetworkOptions
+    from diffuse_tui.detached import Detached
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 8.0
@@ -144,6 +143,7 @@ class LocalNode:
                 its last words. The next `attach` starts a node without a slice.
         """
         from diffuse_core.wiring import own_command
+        from diffuse_tui.detached import Detached
 
         async with self._changing:
             await self._stop_child()
@@ -177,6 +177,8 @@ class LocalNode:
         Raises:
             Unreachable, Refused: see `end_node`.
         """
+        from diffuse_tui.node_end import end_node
+
         # Whoever ends it wants another in its place.
         self._other = False
         await end_node(self._state, self._network, patience)

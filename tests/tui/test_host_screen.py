@@ -60,7 +60,7 @@ async def opened(pilot: object, there: Node) -> FakeAttachment:
 
 async def test_a_model_is_chosen_planned_for_and_started() -> None:
     there, desk = Node(), FakeDesk()
-    async with running(there, NARROW, desk=desk) as pilot:
+    async with running(there, NARROW, desk=lambda: desk) as pilot:
         await opened(pilot, there)
         await shown(pilot, "auto  the model of the network that needs")
         # What is on the network comes first; arrows and Enter take it.
@@ -105,7 +105,7 @@ async def test_a_model_is_chosen_planned_for_and_started() -> None:
 
 async def test_a_host_is_watched_drained_and_stopped() -> None:
     there, desk = Node(), FakeDesk(mine=True)
-    async with running(there, NARROW, desk=desk) as pilot:
+    async with running(there, NARROW, desk=lambda: desk) as pilot:
         fake = await opened(pilot, there)
         tick(fake, 2.0, **LOADING)
         await shown(pilot, "◌ Getting ready · loading 0:12")
@@ -140,7 +140,7 @@ async def test_a_host_is_watched_drained_and_stopped() -> None:
 
 async def test_a_node_of_somebody_else_makes_room_only_when_asked() -> None:
     there, desk = Node(), FakeDesk(other=4711)
-    async with running(there, NARROW, desk=desk) as pilot:
+    async with running(there, NARROW, desk=lambda: desk) as pilot:
         await opened(pilot, there)
         await pilot.press(*"demo", "escape", "s")
         await shown(pilot, "(process 4711)")
@@ -155,7 +155,7 @@ async def test_a_node_of_somebody_else_makes_room_only_when_asked() -> None:
 
 async def test_where_hosting_is_refused_it_says_why_and_asks_nothing() -> None:
     there, desk = Node(), FakeDesk(refusal="this is a demo network", ends=False)
-    async with running(there, NARROW, desk=desk) as pilot:
+    async with running(there, NARROW, desk=lambda: desk) as pilot:
         fake = await opened(pilot, there)
         await shown(pilot, "this is a demo network")
         await pilot.press(*"demo", "enter", "escape", "s")
@@ -169,7 +169,7 @@ async def test_where_hosting_is_refused_it_says_why_and_asks_nothing() -> None:
 
 async def test_a_host_takes_the_place_of_no_node_that_writes_an_answer() -> None:
     there, desk = Node(), FakeDesk()
-    async with running(there, desk=desk) as pilot:
+    async with running(there, desk=lambda: desk) as pilot:
         there.first.show(served())
         await shown(pilot, "attached")
         await pilot.press(*"hi", "enter")

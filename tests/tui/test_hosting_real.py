@@ -57,7 +57,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @contextlib.asynccontextmanager
 async def app_over(local: LocalNode) -> AsyncIterator[Pilot[None]]:
-    app = DiffuseApp(local.attach, retry=(0.05,), replace=local.replace, desk=HostingDesk(local))
+    app = DiffuseApp(
+        local.attach, retry=(0.05,), replace=local.replace, desk=lambda: HostingDesk(local)
+    )
     try:
         async with app.run_test(size=NARROW, notifications=True) as pilot:
             yield pilot
