@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from diffuse_core.domain.coverage import (
     COMMITTED,
     by_model,
@@ -33,6 +35,7 @@ def network_view(
     now: float,
     wall: float,
     target_replicas: int,
+    sayings: Sayings | None = None,
 ) -> NetworkView:
     """The whole picture.
 
@@ -42,13 +45,21 @@ def network_view(
         now: monotonic seconds, on the clock of `Member.heard_at`.
         wall: Unix time in seconds, for the view's date.
         target_replicas: holders per layer from which a model is Robust.
+        sayings: what is kept from one picture of these to the next.
     """
     groups = by_model(members)
+    said = (sayings or Sayings()).of(members, own)
     return NetworkView(
         taken_at=wall,
         me=None if own is None else node_text(own),
         nodes=tuple(
-            _node_view(member, own, now)
+            msgspec.structs.replace(
+                said[member.record.node],
+                liveness=member.liveness,
+                last_seen_s=max(0.0, now - member.heard_at),
+                rtt_s=member.rtt_s,
+                distance_s=None if member.record.node == own else member.distance_s,
+            )
             for member in sorted(members, key=lambda member: member.record.node)
         ),
         models=tuple(_model_view(ref, groups[ref], target_replicas) for ref in models(members)),
@@ -83,22 +94,41 @@ def members_from_push(
     )
 
 
-def _node_view(member: Member, own: NodeId | None, now: float) -> NodeView:
-    record = member.record
+class Sayings:
+    """What nodes say of themselves, worked out once for each record and kept while it stands.
+
+    A picture is taken every second, and of thousands of nodes few have said anything new.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, tuple[Record, NodeView]] = {}
+
+    def of(self, members: Iterable[Member], own: NodeId | None) -> dict[bytes, NodeView]:
+        """By node, a view of it that lacks what others found of it; `own` is always the same."""
+        kept: dict[bytes, tuple[Record, NodeView]] = {}
+        for member in members:
+            record = member.record
+            known = self._kept.get(record.node)
+            if known is None or known[0] is not record:
+                known = (record, _said(record, own))
+            kept[record.node] = known
+        self._kept = kept
+        return {node: view for node, (_, view) in kept.items()}
+
+
+def _said(record: Record, own: NodeId | None) -> NodeView:
     holding = record.holding
     relayed = filter(None, map(parse_relayed, record.addresses))
     return NodeView(
         node=node_text(record.node),
         short=short_text(record.node),
         role=record.role,
-        liveness=member.liveness,
-        last_seen_s=max(0.0, now - member.heard_at),
+        liveness="alive",
+        last_seen_s=0.0,
         version=record.version,
         me=record.node == own,
         addresses=tuple(one for one in record.addresses if not is_relayed(one)),
         relays=tuple(dict.fromkeys(node_text(one.sentinel) for one in relayed)),
-        rtt_s=member.rtt_s,
-        distance_s=None if record.node == own else member.distance_s,
         model=holding.model.id if holding else None,
         fingerprint=holding.model.fingerprint if holding else None,
         contract=holding.model.contract if holding else None,

@@ -21,7 +21,7 @@ from diffuse_core.domain.messages import (
     Summary,
     Want,
 )
-from diffuse_core.domain.observe import network_view
+from diffuse_core.domain.observe import Sayings, network_view
 from diffuse_core.domain.owner_messages import NotAllowed
 from diffuse_core.domain.records import Holding, Load, Record, Role, record_node
 from diffuse_core.domain.relayed_address import is_relayed
@@ -83,6 +83,7 @@ class Node:
         self._version = version
         self._gossip = Gossip(identity, rng, boot_ms=int(clock.wall() * 1000))
         self._deliveries = Deliveries(self)
+        self._sayings = Sayings()
         self._wake = asyncio.Event()
         self._listener: Listener | None = None
         self._addresses: tuple[str, ...] = ()
@@ -227,6 +228,7 @@ class Node:
             now=self.clock.monotonic(),
             wall=self.clock.wall(),
             target_replicas=self.target_replicas,
+            sayings=self._sayings,
         )
 
     def note(self, level: EventLevel, text: str) -> None:

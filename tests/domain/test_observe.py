@@ -11,7 +11,7 @@ from domain_samples import MODEL, member, node, record, signed
 from diffuse_core.domain.identity import node_text, short_text
 from diffuse_core.domain.members import Member
 from diffuse_core.domain.messages import Rumour
-from diffuse_core.domain.observe import members_from_push, network_view
+from diffuse_core.domain.observe import Sayings, members_from_push, network_view
 from diffuse_core.domain.records import Load, SignedRecord
 from diffuse_core.domain.relayed_address import RelayedAddress
 from diffuse_core.domain.slices import Slice
@@ -50,6 +50,24 @@ def test_a_view_of_a_small_network() -> None:
     assert (model.min_replicas, model.target_replicas) == (0, 2)
     assert model.replicas == (1,) * 10 + (0,) * 10 + (1,) * 10
     assert model.shape == MODEL.shape
+
+
+def test_what_is_kept_from_one_picture_to_the_next_changes_nothing() -> None:
+    sayings = Sayings()
+    first = [member(1, 0, 10, heard_at=1.0), member(2, 20, 30, heard_at=1.0)]
+    newer = [
+        member(1, 0, 12, heard_at=5.0, liveness="suspect"),
+        msgspec.structs.replace(first[1], rtt_s=0.5, distance_s=0.4),
+        member(3, 5, 6),
+    ]
+    for now, members in ((2.0, first), (3.0, first), (6.0, newer), (7.0, newer[1:]), (8.0, first)):
+        kept = network_view(members, node(1), now, now, 2, sayings)
+        assert kept == network_view(members, node(1), now, now, 2)
+    # What nobody asks for any more is not kept, and what stands is not worked out again.
+    assert sayings.of(first, node(1)).keys() == {node(1), node(2)}
+    again = sayings.of(first, node(1))
+    assert all(view is again[of] for of, view in sayings.of(first, node(1)).items())
+    assert sayings.of([], node(1)) == {}
 
 
 def test_a_view_tells_through_whom_a_node_is_met() -> None:
