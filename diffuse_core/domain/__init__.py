@@ -16,6 +16,7 @@ Where to look:
   healing, rearranging and lookout (who moves, when), placing (a Host's life), needs (which model),
   forecast and outlook (what would change).
 - Generation: selection (which model), router, session, sampling.
-- The picture for screens: observe, standing, plain_text (a stranger's text, made harmless).
+- The picture for screens: observe, machine (figures of this one), model_news (what becomes of
+  models), standing, plain_text (a stranger's text, made harmless).
 - What people type: sizes.
 """
