@@ -125,10 +125,10 @@ def _span(cell: int, area: int, layers: int) -> tuple[int, int]:
 def legend(width: int) -> str:
     """What the shapes mean, as much of it as fits `width` cells."""
     shapes = "█ ready  ▒ loading  ┄ claiming  ▚ leaving  ░ gap"
+    more = shapes.replace("░", "? suspect  ░")
     ends = "  E embedding  H head"
-    if len(shapes) + len(ends) <= width:
-        return shapes + ends
-    return shapes if len(shapes) <= width else shapes.replace("  ", " ")
+    ways = (more + ends, shapes + ends, more, shapes)
+    return next((way for way in ways if len(way) <= width), shapes.replace("  ", " "))
 
 
 def ruler(frame: MapFrame, cursor: int | None = None) -> Line:

@@ -112,6 +112,7 @@ WHAT_IF = Section(
         ("+ -", "one more, one less of them; in the line ↑ and ↓"),
         ("/", "show only hosts that match"),
         ("m", "ask about another model"),
+        ("y", "copy the answer"),
     ),
 )
 HOST = Section(

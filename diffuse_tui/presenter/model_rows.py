@@ -84,7 +84,7 @@ def model_sentence(model: ModelView, width: int) -> tuple[Line, ...]:
     state = standing(model)
     head = f"{state.glyph} {state.word}: "
     told = state.fitted(max(8, width - len(head)))
-    known = f"{clean_line(model.fingerprint, 12)} · context of {model.context} tokens"
+    known = f"{model.fingerprint[:12]} · context of {model.context} tokens"
     return (
         (Span(head, state.tone), Span(told)),
         (Span(clean_line(known, max(8, width)), "dim"),),

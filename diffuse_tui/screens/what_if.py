@@ -11,7 +11,7 @@ from textual.widgets import Input, Static
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.errors import UsageError
 from diffuse_tui.presenter.replica_filter import node_filter
-from diffuse_tui.presenter.spans import Span
+from diffuse_tui.presenter.spans import Span, plain
 from diffuse_tui.presenter.what_if import what_if_lines
 from diffuse_tui.presenter.what_if_host import parse_hosts, what_if_host, with_count
 from diffuse_tui.presenter.what_if_node import what_if_node
@@ -90,7 +90,8 @@ class WhatIfScreen(LiveScreen[None]):
         Binding("plus", "count(1)", "One host more", show=False),
         Binding("minus", "count(-1)", "One host less", show=False),
         Binding("x", "unmark", "Mark none", show=False),
-        Binding("slash", "filter", "Filter", show=False),
+        Binding("slash", "filter", "Filter the hosts", show=False),
+        Binding("y", "copy", "Copy the answer", show=False),
         Binding("m,f5", "pick_model", "Model", key_display="m"),
     ]
 
@@ -104,6 +105,7 @@ class WhatIfScreen(LiveScreen[None]):
         self._words = ""
         self._filter: FilterLine | None = None
         self._answered: object = None
+        self._said: tuple[Line, ...] = ()
         for one in facts.view.nodes if facts.view is not None else ():
             if one.node == node:
                 self._fingerprint = one.fingerprint
@@ -189,6 +191,7 @@ class WhatIfScreen(LiveScreen[None]):
                 lines = self._if_they_come(view, model, typed, width)
             else:
                 lines = self._if_they_go(view, model, width)
+        self._said = lines
         self.query_one("#if-said", Static).update(content(lines))
 
     def _if_they_go(self, view: NetworkView, model: ModelView, width: int) -> tuple[Line, ...]:
@@ -271,6 +274,13 @@ class WhatIfScreen(LiveScreen[None]):
         line.value = with_count(line.value or _EXAMPLE, step)
         line.cursor_position = len(line.value)
         self._answer()
+
+    def action_copy(self) -> None:
+        """Hand what the mouse has selected, else the answer, to the terminal's clipboard."""
+        selected = self.get_selected_text()
+        self.app.copy_to_clipboard(selected or "\n".join(plain(line) for line in self._said))
+        what = "The selected text" if selected else "The answer"
+        self.notify(f"{what} went to the terminal's clipboard.", markup=False)
 
     # --- filter and model -------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ def test_a_model_in_cells_and_in_a_sentence() -> None:
     assert (cells[0], cells[2]) == ("  x␛[2J", "not now")
     first, second = model_sentence(shown_now, 80)
     assert plain(first) == "◐ Fragile: every layer has only one holder"
-    assert plain(second) == "abababababa… · context of 2048 tokens"
+    assert plain(second) == "abababababab · context of 2048 tokens"
 
 
 @pytest.mark.parametrize("size", [(60, 18), pytest.param((120, 40), marks=pytest.mark.slow)])

@@ -45,7 +45,8 @@ async def test_hosts_that_go_and_hosts_that_come(size: tuple[int, int]) -> None:
         await pilot.press("j")
         await shown(pilot, "if it goes: gap 12:18, model Incomplete")
         assert "gap!" in screen_text(pilot).replace(" ", "")
-        await pilot.press("space", "j", "space")
+        await pilot.press("y", "space", "j", "space")
+        assert pilot.app.clipboard.startswith("if it goes: gap 12:18, model Incomplete\n")
         await shown(pilot, "if both go: gap 12:18, model Incomplete")
         assert screen_text(pilot).count("[x]") == 2
         # What is marked and is gone by itself is not marked any more.

@@ -123,6 +123,8 @@ def test_many_gaps_are_summed_up() -> None:
 
 
 def test_the_legend_shrinks() -> None:
-    assert legend(80).endswith("H head")
-    assert legend(60).endswith("░ gap")
+    assert legend(90).endswith("? suspect  ░ gap  E embedding  H head")
+    assert legend(75).endswith("leaving  ░ gap  E embedding  H head")
+    assert legend(62).endswith("? suspect  ░ gap")
+    assert legend(52).endswith("leaving  ░ gap")
     assert len(legend(30)) < len(legend(60))
