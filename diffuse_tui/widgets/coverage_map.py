@@ -20,6 +20,7 @@ from diffuse_tui.presenter.coverage_map import (
     ruler,
 )
 from diffuse_tui.presenter.coverage_rows import grouped, holder_rows, layer_text
+from diffuse_tui.presenter.figures import counted
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.presenter.standing import holds
 from diffuse_tui.widgets.paint import Painter
@@ -148,7 +149,8 @@ class CoverageMap(ScrollView, can_focus=True):
         self._below = tuple(below)
         self.border_title = self.BORDER_TITLE
         if len(rows) != len(self._holders):
-            joined = f"{len(self._holders)} holders in {len(rows)} rows · u: each its own"
+            many = f"{len(self._holders)} holders in {counted(len(rows), 'row')}"
+            joined = f"{many} · u: each its own"
             self.border_title = f"{self.BORDER_TITLE} · {joined}"
 
     @property
