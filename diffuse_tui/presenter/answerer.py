@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_tui.presenter.asking import name_of
 
 if TYPE_CHECKING:
     from diffuse_core.domain.view import ModelView
     from diffuse_tui.presenter.dialogue import KeptTurn
+
+
+def name_of(model: ModelView) -> str:
+    """What exactly is asked: `id@fingerprint`."""
+    return f"{model.id}@{model.fingerprint}"
 
 
 class Answerer:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_core.domain.view import GenerateRequest
-from diffuse_tui.presenter.conversation import context
+from diffuse_tui.presenter.answerer import name_of
+from diffuse_tui.presenter.context import context
 from diffuse_tui.presenter.parameters import DEFAULT_MAX_TOKENS, to_sampling
 
 if TYPE_CHECKING:
@@ -39,8 +40,3 @@ def asking(talk: Talk, model: ModelView, seed: int) -> Asking:
         timings=True,
     )
     return Asking(request, sent.left_out, sampling.seed if params.temperature > 0 else None)
-
-
-def name_of(model: ModelView) -> str:
-    """What exactly is asked: `id@fingerprint`."""
-    return f"{model.id}@{model.fingerprint}"

@@ -1,13 +1,12 @@
-"""A conversation: what is sent along with a question, and what is said about an answer."""
+"""What is said about an answer: the Route, figures, what befell it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from diffuse_core.domain.narration import audit_text
 from diffuse_core.domain.pass_times import ms_text, stage_times
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_core.domain.view import ChatMessage
 from diffuse_tui.presenter.figures import NOTHING, counted, speed_text
 from diffuse_tui.presenter.spans import Line, Span
 
@@ -22,41 +21,9 @@ if TYPE_CHECKING:
         StageTiming,
         Waiting,
     )
-    from diffuse_tui.presenter.dialogue import KeptTurn
 
-MAX_MESSAGES = 255
-MAX_CHARS = 200_000
-"""What travels with a question; older turns stay on the screen but are not sent."""
 MAX_STEPS = 8
 """Stages of a Route that are shown one by one."""
-
-
-class Context(NamedTuple):
-    """The messages to send, and how many of the oldest turns did not fit."""
-
-    messages: tuple[ChatMessage, ...]
-    left_out: int
-
-
-def context(turns: Sequence[KeptTurn], question: str, system: str = "") -> Context:
-    """System prompt, previous turns and the new question; what is too much goes, oldest first.
-
-    Turns that failed or have no answer are not part of it.
-    """
-    kept: list[KeptTurn] = []
-    room = MAX_CHARS - len(question) - len(system)
-    answered = [turn for turn in turns if turn.answer and turn.state != "failed"]
-    for turn in reversed(answered):
-        room -= len(turn.question) + len(turn.answer)
-        if room < 0 or 2 * len(kept) + 3 + bool(system) > MAX_MESSAGES:
-            break
-        kept.append(turn)
-    messages: list[ChatMessage] = [ChatMessage("system", system)] if system else []
-    for turn in reversed(kept):
-        messages.append(ChatMessage("user", turn.question))
-        messages.append(ChatMessage("assistant", turn.answer))
-    messages.append(ChatMessage("user", question))
-    return Context(tuple(messages), len(answered) - len(kept))
 
 
 def route_text(route: Sequence[RouteStep]) -> str:

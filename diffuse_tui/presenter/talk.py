@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
 from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.presenter.titles import first_words
@@ -96,6 +97,17 @@ def as_dialogue(talk: Talk, number: int, title: str) -> Dialogue | None:
         changed_at=last.at,
         turns=talk.turns,
     )
+
+
+def settings_line(talk: Talk) -> str:
+    """What the next answers are made with, where that is not as by default; "" when all is."""
+    told = ["system prompt"] if talk.system else []
+    if talk.params != Params():
+        # Only now: it looks into the bounds of messages, which takes a moment.
+        from diffuse_tui.presenter.settings_text import changed_text
+
+        told.append(clean_line(changed_text(talk.params), 60))
+    return " · ".join(told)
 
 
 def was_cut(dialogue: Dialogue) -> bool:

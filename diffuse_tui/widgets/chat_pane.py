@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from textual.binding import Binding, BindingType
@@ -10,20 +11,17 @@ from textual.content import Content
 from textual.widgets import Static, TextArea
 
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_tui.presenter import slash
 from diffuse_tui.presenter.answerer import Answerer
 from diffuse_tui.presenter.chat_notes import ChatState, state_note
 from diffuse_tui.presenter.chips import CHIP_CHARS
-from diffuse_tui.presenter.conversation import MAX_CHARS
+from diffuse_tui.presenter.context import MAX_CHARS
 from diffuse_tui.presenter.spans import Span
-from diffuse_tui.presenter.talk import Talk, as_dialogue, talk_of, was_cut
+from diffuse_tui.presenter.talk import Talk, as_dialogue, settings_line, talk_of, was_cut
 from diffuse_tui.widgets import chat_messages
-from diffuse_tui.widgets.commands import Commands, params_text
 from diffuse_tui.widgets.completions import Completions
 from diffuse_tui.widgets.conversation_view import ConversationView
 from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.exchange import BUSY, Exchange
-from diffuse_tui.widgets.files import Files
 from diffuse_tui.widgets.paint import content
 from diffuse_tui.widgets.prompt import Prompt
 
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from diffuse_tui.presenter.spans import Tone
     from diffuse_tui.widgets.answering import Answer
     from diffuse_tui.widgets.chips import ChipArea
+    from diffuse_tui.widgets.commands import Commands
 
 KEEP_S = 1.0
 """How often a growing answer is written down."""
@@ -69,8 +68,7 @@ class ChatPane(Vertical):
         self._view = ConversationView()
         self._prompt = Prompt(self._completions)
         self._exchange = Exchange(self._view, self._prompt, self._start, self._quiet)
-        self._files = Files(self, self._prompt, self.say)
-        self._commands = Commands(self, self._exchange)
+        self._models: tuple[str, ...] = ()
 
     def compose(self) -> ComposeResult:
         """Conversation, what completes a command, a line for notes, the prompt."""
@@ -130,7 +128,7 @@ class ChatPane(Vertical):
             names: All models of the network, for completing `/model`.
             picked: Whether the user chose it just now.
         """
-        self._commands.models = names
+        self._models = names
         if not self._answerer.set(model, refusal) and not picked:
             return
         self._notice_model(picked=picked)
@@ -195,17 +193,13 @@ class ChatPane(Vertical):
         """Help with commands, and tell how long the question is."""
         message.stop()
         typed = self._prompt.text
-        path = slash.path_typed(typed)
-        if path is None:
-            self._offer(typed)
+        if typed.startswith("/"):
+            self._commands.complete(typed, self._models)
         else:
-            self._files.find(typed, path, lambda found: self._offer(typed, found))
+            self._completions.offer((), typed)
         chars, self._chars = self._chars, len(self._prompt.full_text)
         if max(chars, self._chars) > CHIP_CHARS and chars != self._chars:
             self.say()
-
-    def _offer(self, typed: str, paths: tuple[str, ...] = ()) -> None:
-        self._completions.offer(self._commands.matches(typed, paths), typed)
 
     def on_completions_chosen(self, message: Completions.Chosen) -> None:
         """A match was clicked."""
@@ -221,25 +215,17 @@ class ChatPane(Vertical):
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         """Run a command; send, queue or refuse a question. A refused text stays where it is."""
         message.stop()
-        meant = slash.read(message.text)
-        if isinstance(meant, slash.Said):
-            self._run(meant)
-        elif isinstance(meant, slash.Unknown):
-            self.say(meant.sentence, "bad")
-        elif why := self._why_not(meant):
+        question: str | None = message.text
+        if message.text.startswith("/"):
+            question = self._commands.handle(message.text)
+        if question is None:
+            return
+        if why := self._why_not(question):
             self.say(*why)
         elif self._answerer.model is not None:
             self._prompt.taken()
-            self._exchange.send(meant, self._answerer.model)
+            self._exchange.send(question, self._answerer.model)
             self.say()
-
-    def _run(self, said: slash.Said) -> None:
-        text = self._prompt.text
-        self._prompt.taken()
-        if why := self._commands.run(said):
-            self.say(why, "bad")
-            if not self._prompt.text:
-                self._prompt.put(text)
 
     def _why_not(self, question: str) -> tuple[str, Tone] | None:
         """Why a question is not taken now."""
@@ -283,9 +269,18 @@ class ChatPane(Vertical):
 
     # --- what keys and commands do: "" when done, else why not ------------------------------
 
+    @cached_property
+    def _commands(self) -> Commands:
+        # With the first command: it would be a part of the time to the first paint.
+        from diffuse_tui.widgets.commands import Commands
+        from diffuse_tui.widgets.files import Files
+
+        files = Files(self, self._prompt, self.say)
+        return Commands(self, self._exchange, self._prompt, self._completions, files)
+
     def do(self, command: str, rest: str = "") -> None:
         """Run a command, as if it were typed."""
-        if why := self._commands.run(slash.Said(command, rest)):
+        if why := self._commands.run(command, rest):
             self.say(why, "warning")
 
     def want(self, what: str, name: str = "") -> str:
@@ -344,19 +339,11 @@ class ChatPane(Vertical):
         self._show_settings()
 
     def _show_settings(self) -> None:
-        told = ["system prompt"] if self.talk.system else []
-        if params := params_text(self.talk.params):
-            told.append(clean_line(params, 60))
-        self.border_subtitle = Content(" · ".join(told))
+        self.border_subtitle = Content(settings_line(self.talk))
 
     def copy_text(self, text: str, what: str) -> None:
         """Hand `text` to the terminal's clipboard."""
         copy(self, text, what)
-
-    def attach(self, path: str) -> str:
-        """Put a text file into the prompt."""
-        self._files.attach(path)
-        return ""
 
     def export(self, kind: str, path: str) -> str:
         """Have the conversation written to a file."""

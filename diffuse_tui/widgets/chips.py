@@ -19,7 +19,7 @@ from diffuse_tui.presenter.chips import (
     whole,
     worth_a_chip,
 )
-from diffuse_tui.presenter.conversation import MAX_CHARS
+from diffuse_tui.presenter.context import MAX_CHARS
 
 if TYPE_CHECKING:
     from rich.text import Text

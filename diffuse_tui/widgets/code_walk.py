@@ -7,8 +7,6 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
-from diffuse_tui.widgets.code_block import CodeBlock
-
 
 class CodeWalk(VerticalScroll):
     """`]` and `[` focus the code block after and before; there, other keys are its own."""
@@ -20,6 +18,8 @@ class CodeWalk(VerticalScroll):
 
     def action_code(self, step: int) -> None:
         """Focus the next code block; from elsewhere the last one, or the first one seen."""
+        from diffuse_tui.widgets.code_block import CodeBlock
+
         blocks = [*self.query(CodeBlock)]
         focused = self.screen.focused
         if not blocks:

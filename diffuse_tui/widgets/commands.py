@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from diffuse_tui.presenter import slash
 from diffuse_tui.presenter.blocks import code_blocks
-from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.presenter.talk import MAX_SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from diffuse_tui.presenter.slash import Said
+    from diffuse_tui.presenter.parameters import Params
+    from diffuse_tui.presenter.spans import Tone
     from diffuse_tui.presenter.talk import Talk
+    from diffuse_tui.widgets.completions import Completions
     from diffuse_tui.widgets.exchange import Exchange
+    from diffuse_tui.widgets.files import Files
+    from diffuse_tui.widgets.prompt import Prompt
 
 
 class Chat(Protocol):
@@ -39,16 +42,13 @@ class Chat(Protocol):
     def copy_text(self, text: str, what: str) -> None:
         """Hand `text` to the terminal's clipboard."""
 
-    def attach(self, path: str) -> str:
-        """Put a file into the prompt."""
-
     def export(self, kind: str, path: str) -> str:
         """Write the conversation to a file."""
 
     def rename(self, title: str) -> str:
         """Name the conversation."""
 
-    def say(self, text: str | None = None) -> None:
+    def say(self, text: str | None = None, tone: Tone = "dim") -> None:
         """Show a note; without one, the state of the chat."""
 
     def stop_generation(self) -> bool:
@@ -56,12 +56,21 @@ class Chat(Protocol):
 
 
 class Commands:
-    """The commands by name, over one chat. `models` are the names that `/model` knows."""
+    """The commands by name, over one chat."""
 
-    def __init__(self, chat: Chat, exchange: Exchange) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        exchange: Exchange,
+        prompt: Prompt,
+        completions: Completions,
+        files: Files,
+    ) -> None:
         self._chat = chat
         self._exchange = exchange
-        self.models: tuple[str, ...] = ()
+        self._prompt = prompt
+        self._completions = completions
+        self._files = files
         self._by_name: dict[str, Callable[[str], str]] = {
             "new": lambda _: chat.new_conversation(),
             "system": self._system,
@@ -72,9 +81,7 @@ class Commands:
             "edit": self._edit,
             "other": self._other,
             "copy": self._copy,
-            "attach": lambda path: (
-                chat.attach(path) if path else "attach which file? /attach PATH"
-            ),
+            "attach": self._attach,
             "export": self._export,
             "rename": lambda title: chat.rename(title) if title else "its name? /rename TITLE",
             "history": lambda _: chat.want("history"),
@@ -84,13 +91,38 @@ class Commands:
             "quit": lambda _: chat.want("quit"),
         }
 
-    def matches(self, typed: str, paths: tuple[str, ...] = ()) -> tuple[slash.Match, ...]:
-        """What would complete what is typed; `paths` are those that begin as a typed one."""
-        return slash.matches(typed, slash.Words(self.models, paths))
+    def complete(self, typed: str, models: tuple[str, ...]) -> None:
+        """Offer what would complete what is typed."""
 
-    def run(self, said: Said) -> str:
+        def offer(paths: tuple[str, ...] = ()) -> None:
+            found = slash.matches(typed, slash.Words(models, paths))
+            self._completions.offer(found, typed)
+
+        path = slash.path_typed(typed)
+        if path is None:
+            offer()
+        else:
+            self._files.find(typed, path, offer)
+
+    def handle(self, text: str) -> str | None:
+        """Run the command that was sent; what is a question all the same is given back."""
+        meant = slash.read(text)
+        if isinstance(meant, str):
+            return meant
+        if isinstance(meant, slash.Unknown):
+            self._chat.say(meant.sentence, "bad")
+            return None
+        typed = self._prompt.text
+        self._prompt.taken()
+        if why := self.run(meant.name, meant.rest):
+            self._chat.say(why, "bad")
+            if not self._prompt.text:
+                self._prompt.put(typed)
+        return None
+
+    def run(self, name: str, rest: str) -> str:
         """Do it; "" or why not."""
-        return self._by_name[said.name](said.rest)
+        return self._by_name[name](rest)
 
     def _set(self, rest: str) -> str:
         name, _, value = rest.partition(" ")
@@ -107,7 +139,7 @@ class Commands:
         return self._with(list(zip(words[::2], words[1::2], strict=True)))
 
     def _with(self, pairs: list[tuple[str, str]]) -> str:
-        from diffuse_tui.presenter.settings_text import parse_setting
+        from diffuse_tui.presenter.settings_text import changed_text, parse_setting
 
         params: Params | str = self._chat.talk.params
         for name, value in pairs:
@@ -116,7 +148,7 @@ class Commands:
         if isinstance(params, str):
             return params
         self._chat.set_settings(self._chat.talk.system, params)
-        self._chat.say(f"next answers: {params_text(params) or 'as by default'}")
+        self._chat.say(f"next answers: {changed_text(params) or 'as by default'}")
         return ""
 
     def _system(self, text: str) -> str:
@@ -141,6 +173,12 @@ class Commands:
         self._chat.copy_text(blocks[-1], "Code block")
         return ""
 
+    def _attach(self, path: str) -> str:
+        if not path:
+            return "attach which file? /attach PATH"
+        self._files.attach(path)
+        return ""
+
     def _edit(self, _: str) -> str:
         why = self._exchange.edit_last()
         if not why:
@@ -159,13 +197,3 @@ class Commands:
         if kind not in ("md", "json"):
             return "export as what? /export md or /export json, and a path if you like"
         return self._chat.export(kind, path.strip())
-
-
-def params_text(params: Params) -> str:
-    """What is set otherwise than by default, "" when nothing is."""
-    if params == Params():
-        return ""
-    # Only now: it looks into the bounds of messages, which takes a moment.
-    from diffuse_tui.presenter.settings_text import changed_text
-
-    return changed_text(params)

@@ -8,7 +8,6 @@ from textual.message import Message
 from textual.widgets import Static
 
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_tui.presenter.slash import is_name, runs_alone
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.widgets.paint import content
 
@@ -66,6 +65,8 @@ class Completions(Static):
         """What a key does to the list; None when it is not for it."""
         if not self.display:
             return None
+        from diffuse_tui.presenter.slash import is_name, runs_alone
+
         match key:
             case "down" | "up":
                 self._at = (self._at + (1 if key == "down" else -1)) % len(self._matches)

@@ -12,7 +12,6 @@ from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.widgets.code_walk import CodeWalk
 from diffuse_tui.widgets.paint import content
-from diffuse_tui.widgets.turn import TurnView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from diffuse_tui.presenter.dialogue import KeptTurn
+    from diffuse_tui.widgets.turn import TurnView
 
 MAX_TURNS_SHOWN = 60
 
@@ -60,6 +60,8 @@ class ConversationView(CodeWalk):
 
     def begin_turn(self, number: int, question: str) -> TurnView:
         """Show a question whose answer is to come, in the place of all turns from `number` on."""
+        from diffuse_tui.widgets.turn import TurnView
+
         self.drop_from(number)
         view = TurnView(question)
         view.add_class("live")
@@ -68,6 +70,8 @@ class ConversationView(CodeWalk):
 
     def show_from(self, first: int, turns: Sequence[KeptTurn]) -> None:
         """Show these turns in the place of all from number `first` on."""
+        from diffuse_tui.widgets.turn import TurnView
+
         self.drop_from(first)
         kept = turns[-MAX_TURNS_SHOWN:]
         self._show(first + len(turns) - len(kept), [TurnView.kept(turn) for turn in kept])

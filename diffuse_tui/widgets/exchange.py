@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import TYPE_CHECKING
 
-from diffuse_tui.presenter.asking import asking, name_of
+from diffuse_tui.presenter.answerer import name_of
 from diffuse_tui.presenter.talk import Talk
-from diffuse_tui.widgets.answering import Answer
 from diffuse_tui.widgets.keeping import Keeper, unix_now
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.view import GenerateEvent, GenerateRequest, ModelView
     from diffuse_tui.presenter.spans import Tone
-    from diffuse_tui.widgets.answering import Outcome
+    from diffuse_tui.widgets.answering import Answer, Outcome
     from diffuse_tui.widgets.conversation_view import ConversationView
     from diffuse_tui.widgets.prompt import Prompt
 
@@ -84,12 +83,16 @@ class Exchange:
 
     def ask(self, question: str, model: ModelView, anew: int | None = None) -> None:
         """Ask; with `anew` in the place of the turn of that number and all after it."""
+        # With the first question: they would be a part of the time to the first paint.
+        from diffuse_tui.presenter.asking import asking
+        from diffuse_tui.widgets.answering import Answer
+
         name, now = name_of(model), unix_now()
         if anew is None:
             self.talk = self.talk.asked(question, name, now)
         else:
             self.talk = self.talk.asked_anew(anew, question, name, now)
-        ask = asking(self.talk, model, secrets.randbits(32))
+        ask = asking(self.talk, model, int.from_bytes(os.urandom(4), "big"))
         view = self._view.begin_turn(self.talk.turns[-1].number, question)
         self._number += 1
         self.answer = Answer(

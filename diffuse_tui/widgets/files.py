@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError
-from diffuse_tui.presenter.conversation import MAX_CHARS
+from diffuse_tui.presenter.context import MAX_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

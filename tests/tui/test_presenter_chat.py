@@ -4,12 +4,10 @@ from tui_fakes import finished
 
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Audited, Healed, RouteStep, StageTiming, Waiting
+from diffuse_tui.presenter.context import MAX_CHARS, MAX_MESSAGES, context
 from diffuse_tui.presenter.conversation import (
-    MAX_CHARS,
-    MAX_MESSAGES,
     audited_line,
     brief_line,
-    context,
     finished_lines,
     healed_line,
     opened_line,

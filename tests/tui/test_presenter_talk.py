@@ -6,7 +6,7 @@ from tui_fakes import MODEL, PRINT, model, node
 from diffuse_tui.presenter.answerer import Answerer
 from diffuse_tui.presenter.asking import asking
 from diffuse_tui.presenter.chat_notes import ChatState, state_note
-from diffuse_tui.presenter.conversation import MAX_CHARS, MAX_MESSAGES, context
+from diffuse_tui.presenter.context import MAX_CHARS, MAX_MESSAGES, context
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
 from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.presenter.talk import (
