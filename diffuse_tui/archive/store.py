@@ -223,6 +223,16 @@ class Archive(MayFail):
         ).fetchall()
         return rows.dialogue(row, reversed(turns))
 
+    @otherwise(False)
+    def is_gone(self, number: int) -> bool:
+        """Whether a conversation was deleted; not where the disk does not tell."""
+        if number == NOT_KEPT:
+            return False
+        row = self._database.execute(
+            "SELECT 1 FROM conversation WHERE id = ? AND deleted_by IS NULL", (number,)
+        ).fetchone()
+        return row is None
+
     @otherwise(None)
     def latest(self) -> Dialogue | None:
         """The conversation that was changed last, of those with a turn."""
@@ -253,11 +263,6 @@ class Archive(MayFail):
                 if len(heads) == limit:
                     break
         return tuple(heads)
-
-    @otherwise(0)
-    def count(self) -> int:
-        """How many conversations `heads` could list."""
-        return sum(1 for _ in self._head_rows(MAX_KEPT))
 
     @otherwise(0)
     def size(self) -> int:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from diffuse_tui.archive.store import Archive
+    from diffuse_tui.presenter.dialogue import Dialogue
     from diffuse_tui.presenter.facts import Facts
 
 
@@ -37,6 +38,7 @@ class KeptConversations:
         if self._archive is None:
             self._screen.notify("Conversations are not kept in this app.", markup=False)
             return
+        self._archive.mark_cut()  # Another app may have ended in the middle of an answer.
         pane = self._pane
         screen = ConversationsScreen(
             facts, self._archive, open_id=pane.dialogue_id, answering=lambda: pane.busy
@@ -48,14 +50,21 @@ class KeptConversations:
         if archive is None:
             return
         before = pane.dialogue_id
-        if before is not None and archive.load(before) is None:
+        if before is not None and archive.is_gone(before):
             pane.forgotten(before)
         if number == 0:
             pane.action_new_conversation()
         elif number is not None and number != before:
-            dialogue = archive.load(number)
-            if dialogue is not None:
-                pane.open_dialogue(dialogue)
+            self._open(archive.load(number))
+
+    def _open(self, dialogue: Dialogue | None) -> None:
+        if dialogue is None:
+            return
+        if dialogue.turns and dialogue.turns[-1].state == "streaming":
+            # Two that write turns of one number would overwrite each other's.
+            self._pane.say("another app is writing an answer in it; open it after that", "warning")
+            return
+        self._pane.open_dialogue(dialogue)
 
     def export(self, asked: ChatPane.Export) -> None:
         """Write the conversation of the chat to a file, and say where it is."""
