@@ -124,11 +124,12 @@ class HostingDesk:
         self._ending = False
         with self._busy(f"starting a host of {choice.model}", tell):
             try:
-                host = await self._local.host(_expanded(choice).host_arguments())
+                await self._local.host(_expanded(choice).host_arguments())
             except (DiffuseError, OSError) as error:
                 self._failure = last_words(str(error))
-                return
-        await self._see_through(host, tell)
+        # One that is merely slow to listen runs all the same.
+        if (host := self._local.hosting) is not None:
+            await self._see_through(host, tell)
 
     async def _see_through(self, host: Detached, tell: Callable[[News], None]) -> None:
         """Wait for the end of a Host; a bad one that nobody asked for is told with its words."""

@@ -132,7 +132,7 @@ class LocalNode:
                 )
         await self._listening(self._child_runs, LOG)
 
-    async def host(self, arguments: Sequence[str]) -> Detached:
+    async def host(self, arguments: Sequence[str]) -> None:
         """Start a Host in the place of the node that runs here, under the same identity.
 
         `arguments` are those of `diffuse host` that say what to hold. It goes on whatever
@@ -155,7 +155,6 @@ class LocalNode:
                 (self._state / HOST_PID).write_text(str(host.pid))
             self._other = False
             await self._listening(lambda: host.status is None, HOST_LOG)
-            return host
 
     async def _listening(self, runs: Callable[[], bool], log: str) -> None:
         with contextlib.suppress(TimeoutError):

@@ -94,6 +94,7 @@ class HostScreen(LiveScreen[None]):
         self._planning: Choice | None = None
         self._pace = Pace()
         self._hosting: bool | None = None
+        self._attached = False
 
     def compose_body(self) -> ComposeResult:
         """The form, then what is told."""
@@ -111,6 +112,10 @@ class HostScreen(LiveScreen[None]):
     def show_facts(self, facts: Facts) -> None:
         """Form or progress, as the node's telemetry says."""
         attached = facts.link.state in ("attached", "stalled")
+        if attached and not self._attached:
+            # Another node than before, perhaps.
+            self.post_message(self.Asked(Look()))
+        self._attached = attached
         hosting = attached and hosts(facts.telemetry)
         if hosting and facts.telemetry is not None and facts.view is not None:
             step = step_of(facts.telemetry)

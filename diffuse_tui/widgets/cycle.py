@@ -25,7 +25,10 @@ class Cycle(Widget, can_focus=True):
 
     DEFAULT_CSS = """
     Cycle { width: auto; height: 1; margin-right: 2; pointer: pointer; }
-    Cycle:focus { background: $block-cursor-background; color: $block-cursor-foreground; }
+    Cycle:focus {
+        background: $block-cursor-background; color: $block-cursor-foreground;
+        text-style: bold underline;
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,space,enter,l", "turn(1)", "Next value", show=False),
