@@ -63,25 +63,23 @@ class LineTable(ScrollView, can_focus=True):
     }
     LineTable:focus:nocolor > .line-table--cursor { text-style: reverse; }
     """
+    # Only what is worth a line in the command palette has a description.
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "step(-1)", "Up", show=False),
-        Binding("down,j", "step(1)", "Down", show=False),
-        Binding("pageup", "leap(-1.0)", "Page up", show=False),
-        Binding("pagedown", "leap(1.0)", "Page down", show=False),
-        Binding("ctrl+u", "leap(-0.5)", "Half a page up", show=False),
-        Binding("ctrl+d", "leap(0.5)", "Half a page down", show=False),
-        Binding("home,g", "first", "First row", show=False),
-        Binding("end,G", "last", "Last row", show=False),
+        Binding("up,k", "step(-1)", show=False),
+        Binding("down,j", "step(1)", show=False),
+        Binding("pageup", "leap(-1.0)", show=False),
+        Binding("pagedown", "leap(1.0)", show=False),
+        Binding("ctrl+u", "leap(-0.5)", show=False),
+        Binding("ctrl+d", "leap(0.5)", show=False),
+        Binding("home,g", "first", show=False),
+        Binding("end,G", "last", show=False),
         Binding("left", "turn(-1)", "Columns before", show=False),
         Binding("right", "turn(1)", "Columns after", show=False),
         Binding("enter", "select", "Open", show=False),
         Binding("less_than_sign", "sort_beside(-1)", "Sort by the column before", show=False),
         Binding("greater_than_sign", "sort_beside(1)", "Sort by the next column", show=False),
         Binding("S", "invert", "Invert the sort", show=False),
-        *(
-            Binding(str(number), f"sort_by({number})", f"Sort by column {number}", show=False)
-            for number in range(1, 10)
-        ),
+        *(Binding(str(number), f"sort_by({number})", show=False) for number in range(1, 10)),
     ]
 
     class _OfRow(Message):
