@@ -74,6 +74,7 @@ CHAT = Section(
         ("p  F9", "how answers are made, and the system prompt"),
         ("j k  g G", "scroll; to the beginning, to the end"),
         ("J K  Ctrl+D Ctrl+U", "turn by turn; half a page"),
+        ("[ ]", "to the code block before or after; there y copies, w wraps, h l scroll"),
         ("Ctrl+N", "new conversation"),
     ),
 )

@@ -32,7 +32,7 @@ class Keeper:
 
     @property
     def title(self) -> str:
-        """The name that the user gave, "" for none."""
+        """The name that the user gave or that the archive has, "" for none."""
         return self._title
 
     def use(self, archive: Archive) -> None:
@@ -45,7 +45,7 @@ class Keeper:
 
     def go_on(self, dialogue: Dialogue) -> None:
         """Keep what follows in a conversation that is there already."""
-        self._id, self._title, self._written = dialogue.id, "", None
+        self._id, self._title, self._written = dialogue.id, dialogue.title, None
 
     def turn(self, talk: Talk) -> None:
         """Write the newest turn, when it is not written so already."""

@@ -124,7 +124,7 @@ async def test_another_conversation_begins_and_one_is_gone_on_with(archive: Arch
         assert len(kept(archive).turns) == 3
         whole = pane_of(pilot).dialogue()
         assert whole is not None
-        assert (whole.id, len(whole.turns)) == (first.id, 3)
+        assert (whole.id, whole.title, len(whole.turns)) == (first.id, first.title, 3)
         pane_of(pilot).forgotten(first.id)
         assert talk(pilot) == []
         assert pane_of(pilot).dialogue_id is None
