@@ -13,6 +13,7 @@ from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.node_detail import history_lines, node_lines
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.screens.live import LiveScreen
+from diffuse_tui.widgets.banner import Banner
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class NodeScreen(LiveScreen[None]):
         self._order = tuple(order)
         self._last: NodeView | None = None
 
+    @property
+    def crumbs(self) -> tuple[str, ...]:
+        """By way of the table, to this node."""
+        return ("Replicas", clean_line(self.node_id[:8]))
+
     def compose_body(self) -> ComposeResult:
         """One scrolling text."""
         with VerticalScroll(id="node"):
@@ -61,6 +67,7 @@ class NodeScreen(LiveScreen[None]):
 
     def show_facts(self, facts: Facts) -> None:
         """Say what is known now, or that the node is gone and what it was."""
+        self.query_one(Banner).crumbs = self.crumbs
         found = self._find()
         lines: list[Line] = []
         if found is not None:
