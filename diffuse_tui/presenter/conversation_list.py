@@ -99,7 +99,7 @@ def status_line(shown: int, limit: int, query: str, size: int) -> Line:
 def deleted_line(title: str, count: int) -> Line:
     """After `d`: how to have it back. `count` is how many could be brought back."""
     return (
-        Span(f"deleted “{clean_line(title, 20)}” · ", "warning"),
+        Span(f"deleted “{clean_line(title, 17)}” · ", "warning"),
         Span("u", "accent"),
         Span(" brings it back" + (f" · {count} deleted" if count > 1 else ""), "warning"),
     )

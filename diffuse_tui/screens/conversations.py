@@ -122,7 +122,8 @@ class ConversationsScreen(LiveScreen[int | None]):
         self.set_focus(self._table)
 
     def show_facts(self, facts: Facts) -> None:
-        """Nothing of the network is on this screen but its banner."""
+        """Nothing of the network is on this screen but its banner; ages go on."""
+        self._table.refresh()
 
     # --- the list ---------------------------------------------------------------------------
 
@@ -154,13 +155,12 @@ class ConversationsScreen(LiveScreen[int | None]):
         table, searching = self._table, bool(self._query.strip())
         heads = self._heads  # The other table, out of sight, goes on with its own.
         ordered = in_order(tuple(heads.values()), table.sort)
-        now = datetime.datetime.now(datetime.UTC).timestamp()
         table.empty = empty_line(self._query)
         table.show(
             [str(head.id) for head in ordered],
             lambda key: cells(
                 heads[key],
-                now,
+                datetime.datetime.now(datetime.UTC).timestamp(),
                 opened=heads[key].id == self._open_id,
                 searching=searching,
             ),
