@@ -8,6 +8,7 @@ running app at 200 x 60, until the strips of the whole screen are made.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import statistics
 import sys
@@ -83,6 +84,8 @@ async def measure(count: int) -> None:
         await until(pilot, lambda: len(table.keys) == count)
         panel, history = pilot.app.query_one(ReplicaPanel), NodeHistory()
         model = views[0].models[0]
+        gc.collect()
+        gc.freeze()  # As the launched app does, once it has settled.
 
         def update(turn: int) -> None:
             history.note(views[turn])
