@@ -59,7 +59,7 @@ class MapRow(NamedTuple):
 
 
 def holder_rows(model: ModelView, nodes: Iterable[NodeView]) -> tuple[MapRow, ...]:
-    """One row for each live holder, in slice order; equal ones follow each other."""
+    """One row for each live holder, in slice order; of equal ones this node's comes first."""
     rows = [
         MapRow(node.slice, _state(node), (node,))
         for node in nodes
@@ -86,7 +86,7 @@ def grouped(rows: Sequence[MapRow], unfolded: frozenset[str] = frozenset()) -> t
     found: list[MapRow] = []
     same: list[MapRow] = []
     for row in rows:
-        if same and (row.me or (row.part, row.state) != (same[0].part, same[0].state)):
+        if same and (row.part, row.state) != (same[0].part, same[0].state):
             found += _joined(same, unfolded)
             same = []
         if row.me:

@@ -91,6 +91,15 @@ def test_several_go_at_once() -> None:
     )
 
 
+def test_a_surplus_host_reinforces_what_became_weak() -> None:
+    size = 2200 * MIB
+    left = (node(n, (0, 15), capacity=size) for n in (1, 2, 3, 4))
+    answer = gone(planned(*left, *(node(n, (15, 30), capacity=size) for n in (5, 6))), 6)
+    assert answer.headline == "if it goes: layers 15:30 have one holder, model Fragile"
+    assert facts(answer)["next"] == "moves: 00000001 from 0:15 to 12:30; Fragile -> Robust"
+    assert answer.tone == "warning"
+
+
 def test_hosts_rearrange_where_none_can_be_spared() -> None:
     size = 2200 * MIB
     view = planned(
