@@ -171,6 +171,7 @@ class FeedService:
             memory_available=sample.memory_available,
             process_rss=sample.process_rss,
             uptime_s=now - self._started,
+            device=host.device if host is not None else "cpu",
             model=host.model.id if host is not None and host.model is not None else None,
             slice=host.slice if host is not None else None,
             stage=host.phase_text() if host is not None else "holds no slice",

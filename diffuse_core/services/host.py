@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.domain.slices import Slice
     from diffuse_core.model_ports import (
+        DeviceKind,
         Executor,
         ExecutorLoader,
         ModelStore,
@@ -106,6 +107,7 @@ class HostService:
         self._leaving = False
         self._leave_by = math.inf
         self.where = HostPhase()
+        self.device: DeviceKind = "cpu"
         self.model: ModelRef | None = None
         self.slice: Slice | None = None
         self.stage: StageService | None = None
@@ -127,6 +129,7 @@ class HostService:
         try:
             self.where.enter("choosing a device")
             device = await self._compute.run(self._choose_device)
+            self.device = device.kind
             self._compute.in_loop = device.kind != "cpu" or device.threads == 1
             capacity = self._options.memory
             if capacity is None:

@@ -28,6 +28,12 @@ SPARK_S, GRAPH_S = 120, 300
 _LEAST_GRAPH, _MOST_GRAPH = 2, 8
 """Rows of a graph without its heading."""
 
+_LEAST_BAND = _LEAST_GRAPH + 2
+"""Rows from which on there are graphs: a blank line and a heading are above them."""
+
+_MAIN = 9
+"""What ranks behind this gives way to graphs."""
+
 _TWO_ABREAST = 56
 
 _GRAPHS: tuple[tuple[Figure, str, float | None, Callable[[float], str], Tone], ...] = (
@@ -47,6 +53,9 @@ def machine_lines(
     if telemetry is None:
         return ((Span(" no figures from this machine yet", "dim"),),)
     items = machine_items(telemetry, history)
+    main = [item for item in items if item.rank <= _MAIN]
+    if len(history) and rows - len(items) < _LEAST_BAND <= rows - len(main):
+        items = main
     kept = sorted(range(len(items)), key=lambda place: (items[place].rank, place))[:rows]
     lines = [_drawn(items[place], history, width) for place in sorted(kept)]
     return (*lines, *_graphs(history, width, rows - len(lines)))

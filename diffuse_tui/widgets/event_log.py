@@ -218,8 +218,9 @@ class EventLog(PageTarget, ScrollView, can_focus=True):
         if index >= len(self.flow.lines):
             return self._painter.strip(self._instead(index), width)
         line = self.flow.lines[index]
-        if self.has_focus and index in self.flow.lines_of(self._place):
-            strip = self._under_cursor(line, width)
+        under = self.flow.lines_of(self._place) if self.has_focus else range(0)
+        if index in under:
+            strip = self._under_cursor(line, width, "▸" if index == under.start else " ")
         else:
             strip = self._painter.strip(line, width)
         selection = self.text_selection
@@ -237,12 +238,12 @@ class EventLog(PageTarget, ScrollView, can_focus=True):
             return ()
         return _NO_MATCH if len(self.flow) else _NOTHING
 
-    def _under_cursor(self, line: Line, width: int) -> Strip:
+    def _under_cursor(self, line: Line, width: int, mark: str) -> Strip:
         style = self.get_component_rich_style("event-log--cursor")
         first, *rest = line
-        mark = Span("▸" + first.text[1:], first.tone)
+        marked = Span(mark + first.text[1:], first.tone)
         segments = [
             Segment(span.text, style + self._painter.own_style(span.tone))
-            for span in (mark, *rest)
+            for span in (marked, *rest)
         ]
         return Strip(segments).adjust_cell_length(width, style)
