@@ -81,7 +81,7 @@ class MainScreen(FramedScreen[None]):
         Binding("w", "what_if", "What if", show=False),
         Binding("f7", "host", "Host", key_display="F7"),
         Binding("h", "host", "Host a model on this machine", show=False),
-        Binding("f8", "conversations", "Conversations", key_display="F8"),
+        Binding("f8", "conversations", "Conversations", key_display="F8", show=False),
         Binding("o", "conversations", "Conversations", show=False),
         Binding("y", "chat('copy')", "Copy the answer", show=False),
         Binding("Y", "chat('copy', 'code')", "Copy the last code block", show=False),
