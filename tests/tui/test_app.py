@@ -331,7 +331,7 @@ async def test_help_shows_the_keys_and_closes() -> None:
     there = Node()
     async with running(there) as pilot:
         await pilot.press("f1")
-        await shown(pilot, "this help")
+        await shown(pilot, "Alt+Enter")
         await pilot.press("question_mark")
         await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
 
