@@ -254,9 +254,12 @@ class _Walk:
 
     def _code(self, token: Token) -> None:
         self._leaf(token)
-        for line in clean(token.content).rstrip("\n").split("\n"):
+        code = [Run(line, Look.CODE) for line in clean(token.content).rstrip("\n").split("\n")]
+        if token.info.strip():
+            code.insert(0, Run(clean_line(token.info.strip(), MAX_URL), Look.DIM))
+        for line in code:
             behind = (self._first() + _CODE, self._rest() + _CODE)
-            self.flow.append(Paragraph((Run(line, Look.CODE),), *behind))
+            self.flow.append(Paragraph((line,), *behind))
 
 
 def _runs(tokens: Sequence[Token], base: Look) -> tuple[Run, ...]:

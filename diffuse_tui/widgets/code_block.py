@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
 _COPY = " copy "
+_MAX_NAME = 40
 _STEP = 8
 _AT_ONCE = 60
 """Lines that are given colours before other things get their turn."""
@@ -40,6 +41,7 @@ class CodeBlock(RowsWidget, can_focus=True):
     def __init__(self, info: str) -> None:
         super().__init__(classes="code-block")
         self.language = clean_line(language_of(info))
+        self._name = clean_line(info, _MAX_NAME) or "code"
         self._lines: list[str] = []
         self._partial = ""
         self._looks: list[tuple[Run, ...]] = []
@@ -104,7 +106,7 @@ class CodeBlock(RowsWidget, can_focus=True):
 
     def _title(self, width: int) -> str:
         count = len(self._lines)
-        name = f"{self.language or 'code'} · {count} line{'' if count == 1 else 's'}"
+        name = f"{self._name} · {count} line{'' if count == 1 else 's'}"
         return f"{name[: max(0, width - len(_COPY))]:<{max(0, width - len(_COPY))}}{_COPY}"
 
     def render_line(self, y: int) -> Strip:

@@ -118,6 +118,10 @@ def test_markdown_is_drawn_the_same_however_it_comes(step: int) -> None:
     assert drawn(ALL, step=step) == SHOWN
 
 
+def test_code_within_a_quote_is_drawn_in_it() -> None:
+    assert drawn("> ```py x\n> a\n>   b\n> ```\n") == ["▎ │ py x", "▎ │ a", "▎ │   b"]
+
+
 def test_looks_are_told_apart() -> None:
     looks = {
         run.text: run.look for row in rows("## H\n**a** *b* `c` ~~d~~ [e](f)") for run in row.runs
