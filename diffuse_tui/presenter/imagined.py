@@ -107,8 +107,7 @@ def as_held(
         hosts=len(ready) + len(more),
         weakest=coverage.weakest,
         coming=tuple(
-            Coming(part, state, hosts)
-            for (part, state), hosts in sorted(waiting.items())
+            Coming(part, state, hosts) for (part, state), hosts in sorted(waiting.items())
         ),
         remedy=shape and remedy(shape, [*committed(parts), *more], model.target_replicas),
     )

@@ -156,7 +156,7 @@ def _healing(
     verb = "moves" if len(told) == 1 else "move"
     became = f"{after.state} -> {healed.state}"
     if after.state == healed.state:
-        became = f"stays {healed.state}, least holders {healed.min_replicas}"
+        became = f"stays {healed.state}"
     if healed.missing:
         became += f", {listed(healed.missing)} still missing"
     soon = f"{coming_text(after.coming)}; " if after.coming else ""

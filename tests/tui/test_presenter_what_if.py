@@ -80,6 +80,9 @@ def test_several_go_at_once() -> None:
     assert answer.headline == "if both go: gap 18:30, model Incomplete"
     assert facts(answer)["lost"] == "18:30, with the head: nobody else holds them"
     assert facts(answer)["next"] == "moves: 00000002 from 0:12 to 14:30; Incomplete -> Fragile"
+    assert facts(gone(thirds(), 1, 2))["next"] == (
+        "moves: 00000003 from 18:30 to 0:16; stays Incomplete, 16:18 still missing"
+    )
     answer = gone(thirds(), 1, 2, 3)
     assert answer.headline == "if these 3 go: gap 0:18, model Incomplete"
     assert facts(answer)["lost"] == "0:18, with the embedding: nobody else holds them"
@@ -225,3 +228,7 @@ def test_ids_and_names_from_strangers_do_no_harm() -> None:
     answer = what_if_node(view, only(view), {odd.node})
     told = "\n".join(plain(line) for line in what_if_lines(answer, 80))
     assert "\x1b" not in told
+    assert (
+        gone(view, 2).headline
+        == "if it goes: layers 0:10 and 20:30 have one holder, model Fragile"
+    )
