@@ -39,7 +39,7 @@ class SizeLine(Input):
     """How much memory the hosts that come have, and how many they are."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,tab,enter", "screen.to_answer", "To the answer", show=False),
+        Binding("escape,enter", "screen.to_answer", "To the answer", show=False),
         Binding("up", "screen.count(1)", "One host more", show=False),
         Binding("down", "screen.count(-1)", "One host less", show=False),
     ]
@@ -92,6 +92,8 @@ class WhatIfScreen(LiveScreen[None]):
         Binding("x", "unmark", "Mark none", show=False),
         Binding("slash", "filter", "Filter the hosts", show=False),
         Binding("y", "copy", "Copy the answer", show=False),
+        Binding("tab", "onward", "Next panel", show=False),
+        Binding("shift+tab", "backward", "Panel before", show=False),
         Binding("m,f5", "pick_model", "Model", key_display="m"),
     ]
 
@@ -264,8 +266,21 @@ class WhatIfScreen(LiveScreen[None]):
         self.set_focus(line)
 
     def action_to_answer(self) -> None:
-        """From the line to what was answered."""
+        """To what was answered."""
         self.set_focus(self.query_one("#if-answer"))
+
+    def action_onward(self) -> None:
+        """From each question to its answer, and then to the other question."""
+        if isinstance(self.focused, SizeLine | LineTable):
+            self.action_to_answer()
+        else:
+            self.set_focus(self._table if self._come else self.query_one(SizeLine))
+
+    def action_backward(self) -> None:
+        """From the answer to its question, and then to the other question."""
+        if isinstance(self.focused, SizeLine | LineTable):
+            self._come = not self._come
+        self.set_focus(self.query_one(SizeLine) if self._come else self._table)
 
     def action_count(self, step: int) -> None:
         """One host more or less."""

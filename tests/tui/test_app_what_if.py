@@ -54,9 +54,9 @@ async def test_hosts_that_go_and_hosts_that_come(size: tuple[int, int]) -> None:
         await shown(pilot, "if both go: layers 12:18 have one holder, model Fragile")
         there.first.show(thirds(node(9, me=True)))
         await shown(pilot, "if both go: gap 12:18")
+        line = screen.query_one(SizeLine)
         await pilot.press("x", "a")
         await shown(pilot, "it would take layers 1:18 of 30; Fragile -> Robust")
-        line = screen.query_one(SizeLine)
         assert (line.has_focus, line.value) == (True, "2 GB")
         line.value = "500 MB"
         await shown(pilot, "it would take layers 12:16 of 30; stays Fragile")
@@ -73,6 +73,26 @@ async def test_hosts_that_go_and_hosts_that_come(size: tuple[int, int]) -> None:
         await shown(pilot, "it would take layers 1:18 of 30")
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is not screen)
+
+
+async def test_tab_leads_from_each_question_to_its_answer() -> None:
+    there = Node()
+    async with running(there, (60, 18)) as pilot:
+        screen = await opened(pilot, there)
+        line, box = screen.query_one(SizeLine), screen.query_one("#if-answer")
+        await pilot.press("tab")
+        assert box.has_focus
+        await shown(pilot, "if it goes: ")
+        await pilot.press("tab")
+        assert line.has_focus
+        await shown(pilot, "type how much memory a host has")
+        await pilot.press("tab")
+        assert box.has_focus
+        await pilot.press("shift+tab")
+        assert line.has_focus
+        await pilot.press("shift+tab")
+        assert isinstance(screen.focused, LineTable)
+        await shown(pilot, "if it goes: ")
 
 
 async def test_from_the_screen_of_a_node_that_holds_another_model() -> None:
