@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError
+from diffuse_tui.presenter.figures import counted
 from diffuse_tui.widgets.chat_pane import ChatPane
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from textual.screen import Screen
 
     from diffuse_tui.archive.store import Archive
     from diffuse_tui.presenter.dialogue import Dialogue
     from diffuse_tui.presenter.facts import Facts
+    from diffuse_tui.screens.palette import Command
+
+LISTED = 50
+"""Conversations that can be gone to by their titles from the command palette."""
 
 
 class KeptConversations:
@@ -44,6 +52,16 @@ class KeptConversations:
             facts, self._archive, open_id=pane.dialogue_id, answering=lambda: pane.busy
         )
         self._screen.app.push_screen(screen, self._chosen)
+
+    def commands(self) -> Iterator[Command]:
+        """The newest conversations, for the command palette."""
+        from diffuse_tui.screens.palette import Command
+
+        for head in self._archive.heads(limit=LISTED) if self._archive is not None else ():
+            about = f"conversation · {counted(head.turns, 'turn')}"
+            yield Command(
+                f"Chat: {head.title}", about, partial(self._chosen, head.id), listed=False
+            )
 
     def _chosen(self, number: int | None) -> None:
         archive, pane = self._archive, self._pane

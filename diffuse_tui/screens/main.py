@@ -353,9 +353,10 @@ class MainScreen(FramedScreen[None]):
         self.app.push_screen(screen, lambda _: table.move_to(screen.node_id))
 
     def commands(self) -> Iterator[Command]:
-        """The models and nodes that can be gone to by name."""
+        """The conversations, models and nodes that can be gone to by name."""
         from diffuse_tui.screens.palette import Command
 
+        yield from self._kept.commands()
         if self._facts.view is None:
             return
         for model in self._facts.view.models:

@@ -12,6 +12,8 @@ from tui_driver import NARROW, WIDE, ask, ready, running, screen_text, shown, un
 from tui_fakes import Node, finished, served
 
 from diffuse_core.domain.view import TextDelta
+from diffuse_tui.presenter.dialogue import KeptTurn
+from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.screens.main import MainScreen
 from diffuse_tui.screens.question import Question
@@ -85,8 +87,12 @@ async def test_a_screen_over_the_main_one_has_the_frame_and_the_habits() -> None
 
 async def test_the_palette_finds_keys_models_nodes_and_themes() -> None:
     there = Node()
-    async with running(there) as pilot:
+    async with running(there, history=":memory:") as pilot:
         await ready(pilot, there)
+        assert pilot.app.archive is not None
+        number = pilot.app.archive.create("tiny-llama", "", Params(), 1.0)
+        pilot.app.archive.put_turn(number, KeptTurn(number=0, question="Of whales"), 1.0)
+        pilot.app.archive.set_title(number, "Of whales", 1.0)
         # From the prompt, where a colon is text.
         await pilot.press("colon", "ctrl+p")
         await shown(pilot, "Search for commands")
@@ -100,6 +106,9 @@ async def test_the_palette_finds_keys_models_nodes_and_themes() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: pilot.app.theme == "contrast")
         assert pilot.app.query_one(Prompt).text == ":"
+        await pilot.press("ctrl+p", *"whales")
+        await shown(pilot, "Chat: Of whales")
+        await pilot.press("escape")
         await pilot.press("ctrl+p", *"00000002")
         await shown(pilot, "Node: 00000002")
         await pilot.press("enter")
