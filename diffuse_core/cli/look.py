@@ -93,9 +93,9 @@ def _standing_json(node: NodeView) -> dict[str, Any]:
 def _marked(view: NetworkView, given: dict[str, Any]) -> NetworkView:
     """The picture, with the nodes that audits found out."""
     from diffuse_core.cli.quarantine import quarantine_book
-    from diffuse_core.cli.quarantine_text import marked, standings
+    from diffuse_core.services.quarantine import marked
 
-    return marked(view, standings(quarantine_book(given["state_dir"])))
+    return marked(view, quarantine_book(given["state_dir"]).standings())
 
 
 @click.command()

@@ -32,10 +32,10 @@ def quarantine() -> None:
 @stateful
 def list_(*, as_json: bool, state_dir: str | None) -> None:
     """Show them, and those that are doubtful: used only where no other will do."""
-    from diffuse_core.cli.quarantine_text import sign, standings
+    from diffuse_core.cli.quarantine_text import sign
 
     book, now = quarantine_book(state_dir), _now()
-    found = standings(book)
+    found = book.standings()
     until = {entry.node: entry.until for entry in book.entries()}
     left = {node: (until[node] - now) / 3600 for node in found}
     if as_json:

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from diffuse_core.cli.coverage_text import wrapped
-from diffuse_core.domain.identity import node_text
 from diffuse_core.domain.slices import gaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from diffuse_core.domain.view import ModelView, NetworkView, NodeView
-    from diffuse_core.services.quarantine import QuarantineBook
-
-    State = Literal["quarantined", "doubtful"]
+    from diffuse_core.services.quarantine import State
 
 _SIGNS = {"quarantined": "⊘ quarantined", "doubtful": "◌ doubtful"}
-
-
-def standings(book: QuarantineBook) -> dict[str, State]:
-    """How nodes stand, by their ids; those that audits never found out are not among them."""
-    found: dict[str, State] = {node_text(node): "doubtful" for node in book.doubtful()}
-    return found | {node_text(node): "quarantined" for node in book.barred()}
 
 
 def sign(state: State) -> str:
     """Shape and word."""
     return _SIGNS[state]
-
-
-def marked(view: NetworkView, found: Mapping[str, State]) -> NetworkView:
-    """The picture with how its nodes stand with whoever looks."""
-    nodes = tuple(
-        msgspec.structs.replace(node, quarantine=found.get(node.node)) for node in view.nodes
-    )
-    return msgspec.structs.replace(view, nodes=nodes)
 
 
 def quarantine_lines(view: NetworkView, models: Iterable[ModelView]) -> list[str]:

@@ -73,7 +73,7 @@ class ClientService:
         self._sessions = OwnSessions()
         self._own_stages = own_stages
         self._audits = AuditDesk(self._desk)
-        self._quarantine = QuarantineBook(quarantine or cache, directory.clock)
+        self.quarantine = QuarantineBook(quarantine or cache, directory.clock)
         if own_stages is not None:
             own_stages.answer_to(self._desk.on_answer)
 
@@ -116,7 +116,7 @@ class ClientService:
         asked = Asked(model.id, model.fingerprint, guess, request.timings, own, plan.spots)
         generation = Generation(self._desk, choice, clock, answer, asked, request.grace_s)
         teller = Teller(tokenizer.stream(request.stop), started, timed=request.timings)
-        auditor = Auditor(self._audits, choice, self._quarantine, plan, answer, own)
+        auditor = Auditor(self._audits, choice, self.quarantine, plan, answer, own)
         try:
             await generation.open()
             yield RouteChosen(generation.route, len(prompt))
@@ -142,7 +142,7 @@ class ClientService:
             self._own,
             self._sessions,
             fixed,
-            self._quarantine,
+            self.quarantine,
         )
 
     async def whole(self, request: GenerateRequest) -> tuple[str, tuple[int, ...], Finished]:

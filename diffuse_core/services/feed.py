@@ -33,6 +33,7 @@ from diffuse_core.domain.view import (
 )
 from diffuse_core.errors import ChannelClosed, DiffuseError
 from diffuse_core.services.loop_lag import LoopLag
+from diffuse_core.services.quarantine import marked
 from diffuse_core.services.sensing import Sensing
 from diffuse_core.services.tasks import Dropped, TaskOwner
 
@@ -150,7 +151,8 @@ class FeedService:
 
     def update(self, events: tuple[Event, ...] = ()) -> FeedUpdate:
         """The picture of this moment."""
-        return FeedUpdate(view=self._node.view(), telemetry=self._telemetry(), events=events)
+        view = marked(self._node.view(), self._client.quarantine.standings())
+        return FeedUpdate(view=view, telemetry=self._telemetry(), events=events)
 
     def _telemetry(self) -> Telemetry:
         now = self._node.clock.monotonic()

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
+from diffuse_core.domain.identity import node_text
 from diffuse_core.domain.quarantine import Quarantine, read_quarantine
 from diffuse_core.errors import DiffuseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.quarantine import Entry
+    from diffuse_core.domain.view import NetworkView
     from diffuse_core.ports import Clock, Storage
+
+    State = Literal["quarantined", "doubtful"]
 
 log = logging.getLogger(__name__)
 
 NAME = "quarantine.json"
+
+
+def marked(view: NetworkView, found: Mapping[str, State]) -> NetworkView:
+    """The picture with how its nodes stand with whoever looks."""
+    if not found:
+        return view
+    nodes = tuple(
+        msgspec.structs.replace(node, quarantine=found[node.node]) if node.node in found else node
+        for node in view.nodes
+    )
+    return msgspec.structs.replace(view, nodes=nodes)
 
 
 class QuarantineBook:
@@ -26,6 +43,7 @@ class QuarantineBook:
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
+        self._complaint = ""
 
     def entries(self) -> list[Entry]:
         """All that count now."""
@@ -38,6 +56,13 @@ class QuarantineBook:
     def doubtful(self) -> set[NodeId]:
         """Nodes that are to be used where no other will do."""
         return self._read().doubtful(self._clock.wall())
+
+    def standings(self) -> dict[str, State]:
+        """How nodes stand, by their ids in text; only those that audits found out."""
+        found = self._read()
+        now = self._clock.wall()
+        told: dict[str, State] = {node_text(node): "doubtful" for node in found.doubtful(now)}
+        return told | {node_text(node): "quarantined" for node in found.barred(now)}
 
     def bar(self, node: NodeId) -> None:
         """Use a node no more for a day."""
@@ -59,10 +84,15 @@ class QuarantineBook:
 
     def _read(self) -> Quarantine:
         try:
-            return read_quarantine(self._storage.read(NAME))
+            found = read_quarantine(self._storage.read(NAME))
         except DiffuseError as error:
-            log.warning("the list of nodes in quarantine cannot be read: %s", error)
+            # Whoever shows the network asks every second.
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.warning("the list of nodes in quarantine cannot be read: %s", error)
             return Quarantine()
+        self._complaint = ""
+        return found
 
     def _change(self, change: Callable[[Quarantine, float], object]) -> None:
         found, now = self._read(), self._clock.wall()

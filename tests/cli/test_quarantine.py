@@ -12,11 +12,11 @@ from diffuse_core import wiring
 from diffuse_core.adapters.file_storage import FileStorage
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.cli import run
-from diffuse_core.cli.quarantine_text import marked, quarantine_lines
+from diffuse_core.cli.quarantine_text import quarantine_lines
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import ModelView, NetworkView, NodeView
-from diffuse_core.services.quarantine import QuarantineBook
+from diffuse_core.services.quarantine import QuarantineBook, marked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

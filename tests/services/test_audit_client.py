@@ -67,12 +67,12 @@ async def test_a_model_of_which_only_nodes_in_quarantine_hold_a_part_says_so(
 ) -> None:
     hosts = [await cluster.host(5) for _ in range(2)]
     client = await cluster.client()
-    assert isinstance(client._quarantine, QuarantineBook)
-    client._quarantine.bar(hosts[1].id)
+    assert isinstance(client.quarantine, QuarantineBook)
+    client.quarantine.bar(hosts[1].id)
     with pytest.raises(ModelIncomplete, match="in quarantine here because of audits") as told:
         await client.whole(ask())
     assert hosts[1].id.hex()[:8] in str(told.value)
-    client._quarantine.clear()
+    client.quarantine.clear()
     await client.whole(ask())
 
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.domain.machine import Temperature
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Audited, Healed, RouteStep
+from diffuse_core.errors import Refused
 from diffuse_core.ports import SensorSample
 from diffuse_core.services import feed, model_reporter
 from diffuse_core.services.model_reporter import ModelReporter
+from diffuse_core.services.quarantine import QuarantineBook
 from diffuse_core.services.sensing import Sensing
 from tests.services.waiting import until
 
@@ -73,6 +76,24 @@ async def test_the_sensors_are_asked_while_somebody_watches(split: Callable) -> 
     assert telemetry.reason
 
 
+async def test_the_owner_sees_whom_audits_found_out(split: Callable) -> None:
+    cluster = await split(2)
+    host, other = cluster.hosts
+    host.service.device = "cuda"
+    attached = await cluster.attach(host)
+    async with asyncio.timeout(5), aclosing(attached.updates()) as updates:
+        first = await anext(updates)
+        assert {node.quarantine for node in first.view.nodes} == {None}
+        assert first.telemetry.device == "cuda"
+        host.client.quarantine.suspect(host.id)
+        host.client.quarantine.bar(other.id)
+        async for update in updates:
+            found = {node.node: node.quarantine for node in update.view.nodes if node.quarantine}
+            if found:
+                break
+    assert found == {host.id.hex(): "doubtful", other.id.hex(): "quarantined"}
+
+
 async def test_heals_and_audits_are_events(split: Callable) -> None:
     cluster = await split(1)
     host = cluster.hosts[0]
@@ -107,3 +128,23 @@ async def test_a_model_that_is_lost_is_told(
     await until(lambda: reporter._news._known)
     await cluster.leave(other)
     await until(lambda: any("tiny is Incomplete" in event.text for event in host.node.events))
+
+
+async def test_a_list_that_cannot_be_read_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken:
+        def read(self, _name: str) -> bytes:
+            if self.well:
+                return b""
+            raise Refused("the disk is broken", "state")
+
+        well = False
+
+    storage = Broken()
+    book = QuarantineBook(storage, SystemClock())
+    for well in (False, False, True, False, False):
+        storage.well = well
+        assert book.standings() == {}
+    told = [one for one in caplog.records if "cannot be read" in one.message]
+    assert len(told) == 2
