@@ -134,8 +134,7 @@ class HostScreen(LiveScreen[None]):
         match message.news:
             case Status() as status:
                 self._status = status
-                self.query_one("#host-keep", Cycle).value = _GOES_ON if status.keep else _ENDS
-                self.refresh_bindings()
+                self._show_status(status)
             case Planned(choice) as planned if choice == self._planning:
                 self._planned, self._planning = planned, None
                 at_text = self.focused is self.query_one("#host-text")
@@ -146,6 +145,13 @@ class HostScreen(LiveScreen[None]):
             case _:
                 return
         self._draw()
+
+    def _show_status(self, status: Status) -> None:
+        self.query_one("#host-keep", Cycle).value = _GOES_ON if status.keep else _ENDS
+        self.set_class(bool(status.refusal), "-refused")
+        self.set_class(status.mine, "-mine")
+        self.refresh_bindings()
+        self._settle_focus()
 
     def _draw(self) -> None:
         lines = list(self._lines(max(20, self.query_one("#host-text").size.width - 2)))
@@ -159,9 +165,11 @@ class HostScreen(LiveScreen[None]):
         if status.failure:
             lines += failure_lines(status.failure, width)
         if self._hosting:
-            return (*lines, *host_lines(self.facts.telemetry, status, self._pace, width))
+            lines += host_lines(self.facts.telemetry, status, self._pace, width)
         if status.refusal:
-            return (*lines, (Span(f" {status.refusal}", "warning"),))
+            lines += ((), (Span(f" {status.refusal}", "warning"),))
+        if self._hosting or status.refusal:
+            return tuple(lines)
         if self._planning is not None:
             name = clean_line(self._planning.model, 80)
             return (*lines, (Span(f" ◌ finding out what of {name} would fit here …", "accent"),))
@@ -173,7 +181,9 @@ class HostScreen(LiveScreen[None]):
 
     def _settle_focus(self) -> None:
         focused = self.focused
-        if self._hosting and (focused is None or focused.id != "host-keep"):
+        if (self._hosting or self._status.refusal) and (
+            focused is None or focused.id != "host-keep"
+        ):
             self.set_focus(self.query_one("#host-text"))
 
     def fit(self, size: Size) -> bool:
@@ -238,7 +248,7 @@ class HostScreen(LiveScreen[None]):
 
     def action_edit(self) -> None:
         """To the model again."""
-        if not self._hosting:
+        if not (self._hosting or self._status.refusal):
             self.set_focus(self.query_one(ModelInput))
 
     def action_scroll(self, way: str) -> None:

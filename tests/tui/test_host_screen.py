@@ -158,9 +158,12 @@ async def test_where_hosting_is_refused_it_says_why_and_asks_nothing() -> None:
     async with running(there, NARROW, desk=lambda: desk) as pilot:
         fake = await opened(pilot, there)
         await shown(pilot, "this is a demo network")
-        await pilot.press(*"demo", "enter", "escape", "s")
+        assert "after quitting" not in screen_text(pilot)
+        await pilot.press("slash", *"demo", "enter", "s")
         tick(fake, 2.0, **READY)
         await shown(pilot, "● Ready")
+        assert "this is a demo network" in screen_text(pilot)
+        assert "after quitting" not in screen_text(pilot)
         await pilot.press("d", "x")
         await pilot.pause()
         assert isinstance(pilot.app.screen, HostScreen)
