@@ -106,6 +106,7 @@ def test_settings_and_turns_change_in_place(archive: Archive) -> None:
     assert (dialogue.system, dialogue.params.top_k) == ("Rhyme.", 3)
     assert (dialogue.model, dialogue.changed_at) == ("big@cd", 15.0)
     archive.set_title(number, "x", 1.0)  # By a clock that was set back.
+    archive.put_turn(number, turn(3), 2.0)
     assert archive.load(number).changed_at == 15.0
 
 

@@ -94,6 +94,11 @@ def test_an_answer_that_runs_is_found_too(archive: Archive) -> None:
     )
     assert found(archive, "sun") == [number]
     assert found(archive, "fog") == found(archive, "rain") == []
+    for answer in ("moon", "star"):
+        turn = KeptTurn(number=0, question="why", answer=answer, state="done")
+        archive.put_turn(number, turn, 4.0)
+        assert found(archive, answer) == [number]
+    assert found(archive, "moon") == found(archive, "sun") == []
     archive.drop_turns(number, 0)
     assert found(archive, "sun") == []
 
@@ -143,6 +148,7 @@ def test_a_file_used_without_the_index_is_indexed_again(
     path = tmp_path / "chats.db"
     archive = Archive(path)
     changed = keep(archive, ("heap", ""))
+    untouched = keep(archive, ("why", "leaf"))
     archive.close()
     with monkeypatch.context() as patch:
         patch.setattr("diffuse_tui.archive.store.prepare_words", no_words)
@@ -153,6 +159,7 @@ def test_a_file_used_without_the_index_is_indexed_again(
     archive = Archive(path)
     assert found(archive, "heap") == []
     assert found(archive, "tree") == [added, changed]
+    assert found(archive, "leaf") == [untouched]
     archive._database.execute("INSERT INTO turn_words (turn_words) VALUES ('integrity-check')")
     assert archive.notice == ""
     archive.close()
@@ -188,6 +195,15 @@ def test_one_search_indexes_so_much_and_reads_the_rest(
         new = archive._database.execute("SELECT count(*) FROM turn WHERE indexed = 0").fetchone()
         assert new == (left,)
     archive.close()
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=9), min_size=1))
+def test_words_are_never_read_as_a_language(words: list[str]) -> None:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    database.execute("CREATE VIRTUAL TABLE t USING fts5(x)")
+    query = search._match(tuple(word.replace("\0", "0") for word in words))
+    assert database.execute("SELECT x FROM t WHERE t MATCH ?", (query,)).fetchall() == []
+    database.close()
 
 
 def test_probing_for_the_index_leaves_nothing() -> None:
