@@ -98,9 +98,7 @@ def absence(wanted: str | None, view: NetworkView | None = None) -> Standing:
     if wanted:
         name = clean_line(wanted, 60)
         return Standing("○", "Waiting", f"no host on this network holds {name} yet", "bad")
-    return Standing(
-        "○", "No model", "no host on this network holds one; start one with `diffuse host`", "bad"
-    )
+    return Standing("○", "No model", "no host on this network holds one; F7: host one here", "bad")
 
 
 def refusal(model: ModelView | None, view: NetworkView, wanted: str | None) -> str | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diffuse_tui.presenter.facts import Facts
     from diffuse_tui.widgets.filter_line import FilterLine
 
-_NONE = (Span("no model on this network yet; Esc, then h: host one here", "dim"),)
+_NONE = (Span("no model on this network yet; Esc, then F7: host one here", "dim"),)
 _NO_MATCH = (Span("no model matches these words; Esc shows all", "warning"),)
 
 

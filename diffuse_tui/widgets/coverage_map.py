@@ -124,7 +124,10 @@ class CoverageMap(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         if self._model is None:
             self._frame, self._below = None, ()
-            self._above = ((Span(" no model to show · h: host one here", "dim"),),)
+            told = "No model on this network yet. F7: host one here"
+            if not self._drawn:
+                told = "The network is not known yet."
+            self._above = ((Span(f" {told}", "dim"),),)
             self.border_title, self.border_subtitle = self.BORDER_TITLE, ""
         elif width > 0:
             self._lay_out_model(self._model, width)

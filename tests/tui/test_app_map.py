@@ -80,6 +80,7 @@ async def test_nothing_is_drawn_anew_while_nothing_changed() -> None:
     there = Node()
     view = planned(node(1, (0, 15), me=True), node(2, (15, 30)))
     async with running(there) as pilot:
+        await shown(pilot, "The network is not known yet.")
         there.first.show(view)
         await shown(pilot, "● attached")
         drawn = pilot.app.query_one(CoverageMap)
@@ -92,4 +93,4 @@ async def test_nothing_is_drawn_anew_while_nothing_changed() -> None:
         drawn.show_model(view.models[0], slower)
         assert drawn._frame is not frame
         drawn.show_model(None, ())
-        await shown(pilot, "no model to show")
+        await shown(pilot, "No model on this network yet. F7: host one here")

@@ -107,7 +107,7 @@ async def test_without_models_the_picker_says_what_to_do_and_fills_up() -> None:
         there.first.show(network(node(1, me=True), node(2)))
         await shown(pilot, "● attached")
         await pilot.press("f5")
-        await shown(pilot, "no model on this network yet; Esc, then h: host one here")
+        await shown(pilot, "no model on this network yet; Esc, then F7: host one here")
         await pilot.press("enter")
         there.first.show(served())
         await shown(pilot, "Models on this network · 1")

@@ -105,7 +105,7 @@ def test_of_a_gap_it_is_told_first_that_it_is_being_filled() -> None:
 
 
 def test_no_model_says_what_to_do() -> None:
-    assert "diffuse host" in absence(None).sentence
+    assert "F7: host one here" in absence(None).sentence
     assert absence("x[red]\x1b[2J").sentence.startswith("Waiting: ")
     assert "\x1b" not in absence("\x1b[2J").sentence
 
