@@ -88,6 +88,11 @@ class CodeBlock(RowsWidget, can_focus=True):
             self._extend(0)
         return self._rows
 
+    def forget(self) -> None:
+        """Give up the code."""
+        self._lines, self._looks, self._rows, self._colours = [], [], [], None
+        self._width = 0
+
     def _extend(self, number: int) -> None:
         """Rows for the lines from `number` on, which have none yet, and for the one that grows."""
         if not self._width:

@@ -68,6 +68,15 @@ class RowsWidget(Widget):
         """All rows in `width` cells."""
         raise NotImplementedError
 
+    def forget(self) -> None:
+        """Give up all rows."""
+
+    def on_unmount(self) -> None:
+        """Rows are many small things, and those around hold on to this widget for a while."""
+        self.forget()
+        self._strips.clear()
+        self._styles_cache.clear()
+
     def get_content_width(self, container: Size, viewport: Size) -> int:
         """All there is."""
         return container.width

@@ -55,6 +55,10 @@ class Prose(RowsWidget):
             self._wrap(self._tail)
         return self._rows
 
+    def forget(self) -> None:
+        """Give up the text."""
+        self._flows, self._tail, self._rows, self._settled = [], (), [], 0
+
     def _wrap(self, flows: Iterable[Flow]) -> None:
         if self._width > 0:
             for flow in flows:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 Body = TypeVar("Body", Prose, CodeBlock)
 
-_REFRESH_S = 0.1
+_REFRESH_S = 0.15
+"""A row more moves all that is seen: this often it costs a tenth of a core, and reads smoothly."""
 _AT_ONCE = 4_000
 """Characters that are shaped before other things get their turn."""
 _HAPPENED = 4
