@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
+from diffuse_tui.copies import Copies
 from diffuse_tui.generations import CLOSE_S, Generations
 from diffuse_tui.host_errands import HostErrands
 from diffuse_tui.leaving import Signals, ask_about_answer, may_leave
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from diffuse_tui.screens.host import HostScreen
     from diffuse_tui.screens.palette import Command
     from diffuse_tui.widgets.chat_pane import ChatPane
+    from diffuse_tui.widgets.copying import Copied
 
 RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Waits between attempts to attach; the last one repeats."""
@@ -123,6 +125,7 @@ class DiffuseApp(App[None]):
         self._asked = ""
         self.leaving_questions: list[LeavingQuestion] = [self._answering, self._hosting.leaving]
         self._state = state
+        self._copies = Copies(state)
         self.last_words = ""
         """What is to be written to stderr once the terminal is given back: a defect's line."""
         self.title = title
@@ -131,7 +134,7 @@ class DiffuseApp(App[None]):
             self.register_theme(known)
         self._remembered = Remembered(state)
         wanted = theme or self._remembered.text("theme")
-        self.theme = wanted if wanted in NAMES else DARK.name
+        self._start_with(wanted if wanted in NAMES else DARK.name)
         self.command_sources: list[Callable[[], Iterable[Command]]] = [
             self._theme_commands,
             self._main.commands,
@@ -281,7 +284,21 @@ class DiffuseApp(App[None]):
         """Plan, start, drain, stop."""
         self._hosting.run(message.order)
 
+    # --- copying ----------------------------------------------------------------------------
+
+    def on_copied(self, message: Copied) -> None:
+        """Say where copied text went."""
+        self.notify(self._copies.told(message.text, message.what), markup=False)
+
     # --- themes -----------------------------------------------------------------------------
+
+    def _start_with(self, name: str) -> None:
+        """What assigning `theme` does, but without reading all style sheets a second time."""
+        self.set_reactive(App.theme, name)
+        self.stylesheet.set_variables(self.get_css_variables())
+        mode = "-dark-mode" if self.current_theme.dark else "-light-mode"
+        self.set_classes([f"-theme-{name}", mode])
+        self._refresh_truecolor_filter(self.ansi_theme)
 
     def action_next_theme(self) -> None:
         """Go round the themes."""
