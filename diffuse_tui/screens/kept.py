@@ -10,7 +10,7 @@ from diffuse_tui.presenter.figures import counted
 from diffuse_tui.widgets.chat_pane import ChatPane
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from textual.screen import Screen
 
@@ -26,8 +26,9 @@ LISTED = 50
 class KeptConversations:
     """Stands between the chat of a screen and the archive, once there is one."""
 
-    def __init__(self, screen: Screen[None]) -> None:
+    def __init__(self, screen: Screen[None], to_chat: Callable[[], None]) -> None:
         self._screen = screen
+        self._to_chat = to_chat
         self._archive: Archive | None = None
 
     @property
@@ -70,6 +71,8 @@ class KeptConversations:
         before = pane.dialogue_id
         if before is not None and archive.is_gone(before):
             pane.forgotten(before)
+        if number is not None:
+            self._to_chat()
         if number == 0:
             pane.action_new_conversation()
         elif number is not None and number != before:

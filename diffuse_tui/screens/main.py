@@ -10,6 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Footer
 
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_tui.presenter.answerer import name_of
 from diffuse_tui.presenter.banner import Link
 from diffuse_tui.presenter.facts import Facts
 from diffuse_tui.presenter.history import NodeHistory
@@ -104,7 +105,7 @@ class MainScreen(FramedScreen[None]):
         self._page: Page = "chat"
         self._opening = not open_chat
         self._why: str | None = None
-        self._kept = KeptConversations(self)
+        self._kept = KeptConversations(self, lambda: self.action_page("chat"))
 
     def compose(self) -> ComposeResult:
         """Banner, dashboard, chat, keys."""
@@ -260,6 +261,10 @@ class MainScreen(FramedScreen[None]):
         message.stop()
         if message.what == "model":
             self._pick_by_name(message.name)
+        elif message.what == "kept model":
+            for model in self._facts.view.models if self._facts.view else ():
+                if name_of(model) == message.name:
+                    self._picked(model.fingerprint)
         else:
             await self.run_action(_WANTED[message.what])
 

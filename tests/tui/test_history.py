@@ -57,6 +57,31 @@ async def test_a_conversation_goes_on_after_a_crash_and_in_another_run(tmp_path:
         assert turns[1].answer == "Red."
 
 
+async def test_the_conversation_in_the_chat_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "chats.db"
+    other = Archive(path)
+    number = other.create("tiny@ab", "", Params(), 1.0)
+    other.put_turn(number, KeptTurn(number=0, question="Heaps?", answer="A", state="done"), 1.0)
+    other.close()
+    async with running(Node(), (80, 24), history=path) as pilot:
+        pane = pilot.app.query_one(ChatPane)
+        await until(pilot, lambda: kept(pilot) is not None)
+        await pilot.press("escape", "n", "o")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConversationsScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: pane.dialogue_id == number)
+        assert pilot.app.screen.has_class("-page-chat")
+        for kind, where, name in (("md", "", "heaps.md"), ("json", "x.json", "x.json")):
+            pane.export(kind, where)
+            await until(pilot, (tmp_path / name).exists)
+        await shown(pilot, "written to")
+        pane.export("md", "no/where")
+        await shown(pilot, "not written")
+
+
 async def test_a_damaged_file_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     path.write_bytes(b"nothing like a database" * 100)
