@@ -29,7 +29,8 @@ class Stop(Message, namespace="chat_pane"):
 class Wants(Message, namespace="chat_pane"):
     """Please open `what`, or choose the model called `name`.
 
-    One of: history, parameters, waterfall, help, quit, models, model.
+    One of: history, parameters, waterfall, help, quit, models, model; and `kept model`, which is
+    chosen by its exact name, if it is there.
     """
 
     def __init__(self, what: str, name: str = "") -> None:

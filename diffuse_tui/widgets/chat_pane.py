@@ -157,6 +157,7 @@ class ChatPane(Vertical):
             return False
         self._begin(talk_of(dialogue))
         self._exchange.keeper.go_on(dialogue)
+        self.want("kept model", dialogue.model)
         self._notice_model(picked=True)
         self.say()
         return True

@@ -30,6 +30,12 @@ _HELLO = (
     "/ lists commands · o: earlier conversations"
 )
 
+_DEEDS = (
+    "[@click=screen.chat('regenerate')]anew R[/] · [@click=screen.chat('edit')]edit E[/] · "
+    "[@click=screen.chat('copy')]copy y[/] · [@click=screen.waterfall]times v[/]"
+)
+"""What can be done with the last answer, for the mouse and as a reminder of the keys."""
+
 
 class ConversationView(CodeWalk):
     """Holds a TurnView for each of the newest turns, and lines between them."""
@@ -49,10 +55,13 @@ class ConversationView(CodeWalk):
         super().__init__(id="conversation")
         self._views: dict[int, TurnView] = {}
         self._switch: Static | None = None
+        self._deeds = Static(Content.from_markup(_DEEDS), id="deeds")
+        self._deeds.display = False
 
     def compose(self) -> ComposeResult:
         """What to do here, until there is a turn."""
         yield Static(Content(_HELLO), id="hello")
+        yield self._deeds
 
     def on_mount(self) -> None:
         """Follow the newest text until scrolled away."""
@@ -66,7 +75,12 @@ class ConversationView(CodeWalk):
         view = TurnView(question)
         view.add_class("live")
         self._show(number, [view])
+        self._deeds.display = False
         return view
+
+    def settled(self) -> None:
+        """The last answer grows no more: tell what can be done with it."""
+        self._deeds.display = bool(self._views)
 
     def show_from(self, first: int, turns: Sequence[KeptTurn]) -> None:
         """Show these turns in the place of all from number `first` on."""
@@ -75,6 +89,7 @@ class ConversationView(CodeWalk):
         self.drop_from(first)
         kept = turns[-MAX_TURNS_SHOWN:]
         self._show(first + len(turns) - len(kept), [TurnView.kept(turn) for turn in kept])
+        self.settled()
 
     def drop_from(self, first: int) -> None:
         """Take the turns from number `first` on off the screen."""
@@ -84,6 +99,7 @@ class ConversationView(CodeWalk):
             self.query(".switch").remove()
             self._switch = None
             self.query_one("#hello").display = True
+            self._deeds.display = False
 
     def tell_switch(self, text: str) -> None:
         """Say between turns that the model changed; "" when it is the one from before again."""
@@ -93,7 +109,7 @@ class ConversationView(CodeWalk):
         if text and self._views:
             line = (Span("── ", "dim"), Span(clean_line(text, 200), "accent"), Span(" ──", "dim"))
             self._switch = Static(content([line]), classes="switch", markup=False)
-            self.mount(self._switch)
+            self.mount(self._switch, before=self._deeds)
 
     def _show(self, first: int, views: Sequence[TurnView]) -> None:
         if not views:
@@ -101,7 +117,7 @@ class ConversationView(CodeWalk):
         self.query_one("#hello").display = False
         self._switch = None
         self._views.update(enumerate(views, first))
-        self.mount_all(views)
+        self.mount_all(views, before=self._deeds)
         for number in sorted(self._views)[:-MAX_TURNS_SHOWN]:
             self._views.pop(number).remove()
         self.anchor()

@@ -132,6 +132,7 @@ class Exchange:
         if answer.outcome is None:
             self._settle(answer, answer.end())
         self.answer, self.last = None, answer
+        self._view.settled()
         queued, self.queued = self.queued, None
         return queued
 

@@ -214,7 +214,7 @@ async def test_another_model_answers_from_here_on() -> None:
         fake = there.first
         both = two_models()
         fake.show(both)
-        await shown(pilot, "attached")
+        await shown(pilot, "● attached")
         await ask(pilot, fake, "Hello")
         assert fake.generations[0].request.model.startswith(MODEL)
         await answer(pilot, fake, "one")
@@ -225,6 +225,16 @@ async def test_another_model_answers_from_here_on() -> None:
         await ask(pilot, fake, "Again")
         assert fake.generations[1].request.model.startswith("other-model@")
         await answer(pilot, fake, "two")
+        # A conversation that is opened again is gone on with by its model.
+        pane = pilot.app.query_one(ChatPane)
+        kept = pane.dialogue()
+        assert kept is not None
+        await say(pilot, "/new")
+        await say(pilot, f"/model {MODEL}")
+        pane.open_dialogue(kept)
+        await ask(pilot, fake, "Once more")
+        assert fake.generations[-1].request.model.startswith("other-model@")
+        await answer(pilot, fake, "two")
         # That one goes away: nothing is sent to the other before the user says so twice.
         fake.show(_with(both, both.models[:1]))
         await told(pilot, f"other-model is not there any more · from here on: {MODEL}")
@@ -232,10 +242,9 @@ async def test_another_model_answers_from_here_on() -> None:
         await told(pilot, f"once more asks {MODEL}")
         assert pilot.app.query_one(Prompt).text == "Third"
         await pilot.press("enter")
-        await until(pilot, lambda: len(fake.generations) == 3)
-        assert fake.generations[2].request.model.startswith(MODEL)
+        await until(pilot, lambda: len(fake.generations) == 4)
+        assert fake.generations[3].request.model.startswith(MODEL)
         await answer(pilot, fake, "three")
-        assert "from here on: other-model" in screen_text(pilot)
         # All are gone.
         fake.show(_with(both, ()))
         await shown(pilot, "No model")
@@ -275,6 +284,12 @@ async def test_keys_of_the_conversation_scroll_and_copy() -> None:
         await until(pilot, lambda: view.scroll_y == view.max_scroll_y)
         await pilot.press("Y")
         assert pilot.app.clipboard == "code2 = 1"
+        # By mouse as well.
+        await shown(pilot, "anew R · edit E · copy y · times v")
+        await pilot.click("#deeds", offset=(2, 0))
+        await until(pilot, lambda: len(there.first.generations) == 4)
+        assert "anew R" not in screen_text(pilot)
+        await answer(pilot, there.first, "Text")
         await pilot.press("y")
         assert pilot.app.clipboard.startswith("Text")
 
