@@ -116,7 +116,7 @@ def head_lines(passes: Sequence[Pass], route: Sequence[RouteStep]) -> tuple[Line
         return ((Span(_NOTHING, "dim"),),)
     count = len(typical(some, len(route)))
     lines: list[Line] = [
-        (Span(f"{counted(count, 'pass', 'passes')} · ms, usual / 95 % within · {LEGEND}", "dim"),)
+        (Span(f"{counted(count, 'pass', 'passes')} · ms, usual/95 % · {LEGEND}", "dim"),)
     ]
     for step, stage in zip(route[:MAX_STAGES], times, strict=False):
         figures = f"{stage.share:4.0%}  wire {_both(stage.wire)} · queue {_both(stage.queue)}"

@@ -62,7 +62,7 @@ class ParametersScreen(LiveScreen["tuple[Params, str]"]):
             with Horizontal(classes="setting presets"):
                 yield Static("Preset", classes="setting-label")
                 for name in PRESETS:
-                    yield Button(name, id=f"preset-{name}", compact=True)
+                    yield Button(f"○ {name}", id=f"preset-{name}", compact=True)
             for setting in SETTINGS:
                 with Horizontal(classes="setting"):
                     yield Static(setting.label, classes="setting-label", markup=False)
@@ -70,7 +70,6 @@ class ParametersScreen(LiveScreen["tuple[Params, str]"]):
                         setting_text(self._params, setting.name),
                         id=f"set-{setting.name}",
                         compact=True,
-                        select_on_focus=False,
                     )
                     yield Static("", id=f"told-{setting.name}", classes="told", markup=False)
             with Horizontal(classes="setting"):
@@ -142,7 +141,9 @@ class ParametersScreen(LiveScreen["tuple[Params, str]"]):
         said = f"✖ {length} characters: at most {MAX_SYSTEM}" if too_long else "for all answers"
         self._tell("system", said, bad=too_long)
         for name in PRESETS:
-            self.query_one(f"#preset-{name}").set_class(preset_of(params) == name, "chosen")
+            button, chosen = self.query_one(f"#preset-{name}", Button), preset_of(params) == name
+            button.label = f"{'●' if chosen else '○'} {name}"
+            button.set_class(chosen, "chosen")
         return params, wrong or ("#system" if too_long else None)
 
     def _tell(self, name: str, text: str, *, bad: bool) -> None:

@@ -68,7 +68,7 @@ def test_order_of_tokens() -> None:
 def test_what_is_usual_is_told_for_each_stage() -> None:
     lines = [plain(line) for line in head_lines(PASSES, ROUTE)]
     assert lines == [
-        "39 passes · ms, usual / 95 % within · ░ wire ▒ queue █ compute",
+        "39 passes · ms, usual/95 % · ░ wire ▒ queue █ compute",
         "01010101 0:15     50%  wire 1.00/1.00 · queue 0.50/0.50 · compute 8.00/8.00",
         "02020202 15:30    50%  wire 1.00/1.00 · queue 0.00/0.00 · compute 9.50/9.50",
     ]
@@ -125,7 +125,9 @@ async def test_settings_are_checked_and_applied(size: tuple[int, int]) -> None:
         assert "0 to 100" in screen_text(pilot)
         field = screen.query_one("#set-temperature", Input)
         assert screen.focused is field
-        field.value = "hot"
+        # What is there is selected: what is typed takes its place.
+        await pilot.press("1", "0", "1")
+        assert field.value == "101"
         await shown(pilot, "✖ 0 to 100")
         await pilot.press("down")
         assert screen.focused is screen.query_one("#set-top-k")
