@@ -234,3 +234,21 @@ async def test_a_waiting_question_keeps_its_chips() -> None:
         await until(pilot, idle(pilot))
         assert prompt_of(pilot).text == "[pasted 2.9 KiB] "
         assert pilot.app.query_one(ChatPane).talk.turns[0].state == "stopped"
+
+
+async def test_old_long_texts_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diffuse_tui.widgets.prompt.MAX_KEPT_CHARS", 7_000)
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        prompt = prompt_of(pilot)
+        for letter in "abc":
+            await paste(pilot, letter * 3_000)
+            prompt.taken()
+        assert [text[0] for text in prompt.chips.values()] == ["b", "c"]
+        prompt.put_question("c" * 3_000 + " ")
+        assert prompt.full_text.strip() == "c" * 3_000
+        assert len(prompt.chips) == 2
+        # One that is not among those that were sent becomes a chip of its own.
+        prompt.put_question("a" * 3_000)
+        assert prompt.full_text == "a" * 3_000

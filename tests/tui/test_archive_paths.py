@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_tui.archive.paths import matching_paths
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_paths_begin_as_they_are_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notes").mkdir()
+    for name in ("notes.txt", "other", ".hidden"):
+        (tmp_path / name).touch()
+    assert matching_paths(f"{tmp_path}/no") == (f"{tmp_path}/notes.txt", f"{tmp_path}/notes/")
+    assert f"{tmp_path}/.hidden" not in matching_paths(f"{tmp_path}/")
+    assert matching_paths(f"{tmp_path}/.h") == (f"{tmp_path}/.hidden",)
+    assert matching_paths(f"{tmp_path}/", limit=1) == (f"{tmp_path}/notes.txt",)
+    monkeypatch.chdir(tmp_path)
+    assert matching_paths("ot") == ("other",)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert matching_paths("~/ot") == ("~/other",)
+
+
+def test_what_cannot_be_read_has_no_paths(tmp_path: Path) -> None:
+    for odd in (f"{tmp_path}/none/x", "\0/x", f"{tmp_path}/" + "y/" * 5_000, "~nobody-here/x"):
+        assert matching_paths(odd) == ()
