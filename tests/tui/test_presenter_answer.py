@@ -11,7 +11,7 @@ from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.flow import flow_rows
 from diffuse_tui.presenter.highlight import highlighted, language_of
 from diffuse_tui.presenter.kept_turn import preview_rows, question_text
-from diffuse_tui.presenter.markdown import MAX_TAIL, Shaper, tail_flow
+from diffuse_tui.presenter.markdown import MAX_TAIL, Shaper, tail_flow, too_much
 from diffuse_tui.presenter.rich_text import Look, Row, Run, cells, wrap
 
 SOON_S = 0.5
@@ -254,6 +254,13 @@ def test_hostile_answers_cost_little(text: str) -> None:
     written, shown = (set("".join(each)) for each in (text, [row.text for row in found]))
     kept = {"w", "日", "d", "x", "a", "z"}
     assert kept & written <= shown
+
+
+@pytest.mark.parametrize("text", ["[" * 3_000, "*a" * 3_000, "|" * 3_000, "x" * 20_000, "> " * 40])
+def test_what_could_stall_or_lose_text_is_shown_as_it_is(text: str) -> None:
+    assert too_much(text)
+    assert "".join(drawn(text)).replace(" ", "") == text.replace(" ", "")
+    assert not too_much(ALL * 5)
 
 
 def test_a_line_without_end_is_settled_in_parts() -> None:
