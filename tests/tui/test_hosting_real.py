@@ -190,6 +190,7 @@ class Typed:
         limit = time.monotonic() + PATIENCE_S
         while text.encode() not in self.output:
             assert time.monotonic() < limit, self.output[-3000:]
+            assert self.child.poll() is None, self.output[-3000:]
             self._read(0.5)
 
     def _read(self, seconds: float) -> None:
