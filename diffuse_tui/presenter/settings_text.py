@@ -43,7 +43,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("repetition_penalty", "repetition-penalty", "Repetition", "1: none"),
     Setting("presence_penalty", "presence-penalty", "Presence", "0: none"),
     Setting("frequency_penalty", "frequency-penalty", "Frequency", "0: none"),
-    Setting("seed", "seed", "Seed", "empty: another one for every answer"),
+    Setting("seed", "seed", "Seed", "empty: a new one each time"),
     Setting("max_tokens", "max-tokens", "Max tokens", "of one answer"),
     Setting("stop", "stop", "Stop strings", 'END "two words" "\\n\\n"'),
     Setting("speculate", "guess", "Guess ahead", "on or off; never changes the text"),
@@ -96,9 +96,9 @@ def setting_text(params: Params, name: str) -> str:
 
 
 def range_text(name: str) -> str:
-    """`0 to 100`, `above 0, up to 1`, `a whole number, 0 to 9`; "" for what is no number."""
+    """`0 to 100`, `above 0, up to 1`; "" for what is no number."""
     bounds = _bounds().get(_FIELDS[name].field)
-    return bounds.text if bounds else ""
+    return bounds.span if bounds else ""
 
 
 def changed_text(params: Params) -> str:
@@ -118,10 +118,13 @@ class _Bounds(NamedTuple):
     above: bool
 
     @property
+    def span(self) -> str:
+        least, most = (str(each) if self.whole else f"{each:.16g}" for each in self[1:3])
+        return f"above {least}, up to {most}" if self.above else f"{least} to {most}"
+
+    @property
     def text(self) -> str:
-        least, most = (f"{each:.16g}" if not self.whole else str(each) for each in self[1:3])
-        span = f"above {least}, up to {most}" if self.above else f"{least} to {most}"
-        return f"a whole number, {span}" if self.whole else span
+        return f"a whole number, {self.span}" if self.whole else self.span
 
     def hold(self, value: float) -> bool:
         return (value > self.least if self.above else value >= self.least) and value <= self.most

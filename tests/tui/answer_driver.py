@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.pilot import Pilot
 
+    from diffuse_tui.widgets.copying import Copied
     from diffuse_tui.widgets.turn import TurnView
 
 
@@ -42,8 +43,8 @@ class AnswerApp(App[None]):
     def on_mount(self) -> None:
         self.query_one(CodeWalk).anchor()
 
-    def notify(self, message: str, **more: object) -> None:
-        self.told.append(message)
+    def on_copied(self, message: Copied) -> None:
+        self.told.append(message.what)
 
 
 @contextlib.asynccontextmanager
