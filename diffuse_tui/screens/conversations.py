@@ -25,6 +25,7 @@ from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.widgets.filter_line import FilterLine
 from diffuse_tui.widgets.line_table import LineTable
 from diffuse_tui.widgets.paint import content
+from diffuse_tui.widgets.typed_line import TypedLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,9 +109,7 @@ class ConversationsScreen(LiveScreen[int | None]):
         yield LineTable(COLUMNS, id="kept")
         yield LineTable(FOUND_COLUMNS, id="found")
         yield Static("", id="status", markup=False)
-        asked = Input(id="asked", compact=True, select_on_focus=False)
-        asked.cursor_blink = False
-        yield asked
+        yield TypedLine(id="asked")
 
     def on_mount(self) -> None:
         """Show everything, the newest first."""
@@ -227,7 +226,7 @@ class ConversationsScreen(LiveScreen[int | None]):
 
     def _ask(self, doing: Doing, value: str) -> None:
         self._doing = doing
-        asked = self.query_one("#asked", Input)
+        asked = self.query_one("#asked", TypedLine)
         asked.display = True
         asked.value = value
         asked.cursor_position = len(value)
