@@ -13,7 +13,8 @@ MAX_LOOKED_AT = 5_000
 def matching_paths(typed: str, limit: int = 50) -> tuple[str, ...]:
     """Paths that begin as `typed` does, written as it is; directories end with a slash.
 
-    A directory that cannot be read has none. Names that begin with a dot only when a dot is typed.
+    A directory that cannot be read has none. Names that begin with a dot only when a dot is typed,
+    and none with control characters.
     """
     before, _, start = typed.rpartition("/")
     folder = before + "/" if "/" in typed else ""
@@ -22,7 +23,9 @@ def matching_paths(typed: str, limit: int = 50) -> tuple[str, ...]:
             found = [
                 entry.name + ("/" if entry.is_dir() else "")
                 for entry in itertools.islice(entries, MAX_LOOKED_AT)
-                if entry.name.startswith(start) and (start or not entry.name.startswith("."))
+                if entry.name.startswith(start)
+                and entry.name.isprintable()
+                and (start or not entry.name.startswith("."))
             ]
     except (OSError, ValueError, RuntimeError):
         return ()

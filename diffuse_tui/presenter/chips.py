@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.plain_text import clean_line
+from diffuse_core.domain.plain_text import clean, clean_line
 from diffuse_tui.presenter.figures import size_text
 
 if TYPE_CHECKING:
@@ -17,6 +17,12 @@ CHIP_CHARS = 2_000
 
 _LABEL = re.compile(r"\[[^\[\]\n]{1,160}\]")
 _FENCE = re.compile(r"^\s{0,3}(`{3,})", re.MULTILINE)
+
+
+def typable(text: str) -> str:
+    """`text` as it may stand in a prompt: control characters made visible, tabs kept."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "\t".join(clean(part) for part in lines.split("\t"))
 
 
 def worth_a_chip(text: str) -> bool:

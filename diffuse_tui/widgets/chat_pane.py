@@ -128,7 +128,7 @@ class ChatPane(Vertical):
             names: All models of the network, for completing `/model`.
             picked: Whether the user chose it just now.
         """
-        self._models = names
+        self._models = tuple(clean_line(name) for name in names)
         if not self._answerer.set(model, refusal) and not picked:
             return
         self._notice_model(picked=picked)

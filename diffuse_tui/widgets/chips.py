@@ -9,13 +9,13 @@ from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import TextArea
 
-from diffuse_core.domain.plain_text import clean
 from diffuse_tui.presenter.chips import (
     attached_label,
     attached_text,
     chips_in,
     pasted_label,
     resolved,
+    typable,
     whole,
     worth_a_chip,
 )
@@ -54,7 +54,7 @@ class ChipArea(TextArea):
         """Take a long text as a chip, and none that no question can hold."""
         event.stop()
         event.prevent_default()
-        text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        text = typable(event.text)
         if len(text) > MAX_CHARS:
             self.post_message(
                 self.Refused(
@@ -90,7 +90,7 @@ class ChipArea(TextArea):
             why = f"too long to be edited here: {len(text):,} characters; it is sent in full"
             self.post_message(self.Refused(why))
             return
-        self.replace(text, (row, start), (row, end), maintain_selection_offset=False)
+        self.replace(typable(text), (row, start), (row, end), maintain_selection_offset=False)
 
     def on_click(self, event: Click) -> None:
         """A double click expands a chip."""

@@ -156,7 +156,9 @@ class Exchange:
         question = self.talk.turns[-1].question
         self.talk = self.talk.taken_back()
         self._show_version()
-        if self.talk.turns[self.talk.at].question != question:
+        if self.talk.turns[self.talk.at].question != question and not self._prompt.text:
+            # Sent again it takes the same place.
+            self.editing = self.talk.at
             self.give_back(question)
         why = "stopped" if outcome.state == "stopped" else f"not answered anew: {outcome.note}"
         self._after = (f"{why} · the earlier answer is back", "warning")

@@ -28,7 +28,7 @@ class Keeper:
     @property
     def id(self) -> int | None:
         """The archive's number of the conversation, None while it is not kept."""
-        return self._id
+        return self._id or None
 
     @property
     def title(self) -> str:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from diffuse_tui.presenter.chips import chips_in, pasted_label, resolved, worth_a_chip
+from diffuse_tui.presenter.chips import (
+    chips_in,
+    pasted_label,
+    resolved,
+    typable,
+    worth_a_chip,
+)
 from diffuse_tui.widgets.chips import ChipArea
 from diffuse_tui.widgets.focus import PageTarget
 
@@ -126,7 +132,7 @@ class Prompt(PageTarget, ChipArea):
             label = pasted_label(question, self.chips)
             self.chips[label] = question
             question = label
-        self.put(question)
+        self.put(typable(question))
 
     def _let_go(self) -> None:
         """Forget the longest texts' oldest: what is recalled then has their labels only."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def test_paths_begin_as_they_are_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "notes").mkdir()
-    for name in ("notes.txt", "other", ".hidden"):
+    for name in ("notes.txt", "other", ".hidden", "no\x1b[2J"):
         (tmp_path / name).touch()
     assert matching_paths(f"{tmp_path}/no") == (f"{tmp_path}/notes.txt", f"{tmp_path}/notes/")
     assert f"{tmp_path}/.hidden" not in matching_paths(f"{tmp_path}/")

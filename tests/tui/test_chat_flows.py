@@ -149,7 +149,12 @@ async def test_a_failed_edit_loses_nothing() -> None:
         await answer(pilot, fake, Failed("lost", 7))
         assert talk(pilot) == [("one", "first")]
         assert prompt.text == "another"
-        await shown(pilot, "the earlier answer is back")
+        await told(pilot, "the earlier answer is back")
+        await pilot.press("enter")
+        await until(pilot, lambda: len(fake.generations) == 3)
+        assert last(fake) == [("user", "another")]
+        await answer(pilot, fake, "second")
+        assert talk(pilot) == [("another", "second")]
 
 
 async def test_the_system_prompt_and_settings_travel_along() -> None:

@@ -9,6 +9,7 @@ from diffuse_tui.presenter.chips import (
     chips_in,
     pasted_label,
     resolved,
+    typable,
     whole,
     worth_a_chip,
 )
@@ -88,6 +89,10 @@ def test_what_is_worth_a_chip() -> None:
     assert worth_a_chip("x" * 2_001)
     assert not worth_a_chip("\n" * 20)
     assert worth_a_chip("\n" * 21)
+
+
+def test_what_stands_in_a_prompt_is_harmless_and_keeps_its_tabs() -> None:
+    assert typable("a\tb\r\nc\rd\x1b[2J\ud800") == "a\tb\nc\nd␛[2J\N{REPLACEMENT CHARACTER}"
 
 
 def test_labels_are_short_and_unique() -> None:
