@@ -69,7 +69,7 @@ async def test_scrolled_up_it_counts_what_is_new_and_goes_on_at_its_end() -> Non
         await until(pilot, lambda: not log.follows)
 
 
-async def test_levels_words_and_copying() -> None:
+async def test_levels_and_copying() -> None:
     there = Node()
     async with running(there, WIDE) as pilot:
         there.first.show(served())
@@ -89,15 +89,23 @@ async def test_levels_words_and_copying() -> None:
         assert pilot.app.clipboard.endswith("▲ event 7 [b]x")
         await pilot.press("l", "l")
         assert log.flow.filter.everything
-        pilot.app.clear_notifications()
+
+
+async def test_words_leave_only_some_events() -> None:
+    there = Node()
+    async with running(there, WIDE) as pilot:
+        there.first.show(served(), *events(*range(5)))
+        await pilot.press("f4")
+        await shown(pilot, "event 4")
         await pilot.press("slash")
         await until(pilot, lambda: isinstance(pilot.app.focused, Input))
         await pilot.press("3")
         await shown(pilot, "Events · /3")
-        await shown(pilot, "1 of 7")
-        await pilot.press("x", "x")
+        await shown(pilot, "1 of 5")
+        await pilot.press("x")
         await shown(pilot, "no event passes")
         await pilot.press("enter")
+        log = log_of(pilot)
         await until(pilot, lambda: pilot.app.focused is log)
         await pilot.press("escape")
         await shown(pilot, "event 4")
