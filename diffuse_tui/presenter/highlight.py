@@ -56,6 +56,14 @@ def language_of(info: str) -> str:
     return words[0].lower().removeprefix(".")[:20] if words else ""
 
 
+def prepare(language: str) -> None:
+    """Import what `highlighted` needs for a language: a wait of its own, before the first line."""
+    if _ALIASES.get(language, language) in LANGUAGES:
+        from pygments.lexers import get_lexer_by_name
+
+        get_lexer_by_name(_ALIASES.get(language, language))
+
+
 def highlighted(lines: list[str], language: str) -> Iterator[tuple[Run, ...]]:
     """The lines with their looks, one by one; none where it would cost too much."""
     name = _ALIASES.get(language, language)

@@ -125,7 +125,7 @@ def _breaks(line: str, room: int) -> Iterator[tuple[int, int]]:
         if end > start:
             yield start, end
         start = word.end() - len(word[0].lstrip()) if end else word.start()
-        *whole, last = chop_cells(line[start : word.end()], room) or [""]
+        *whole, last = _chopped(line[start : word.end()], room)
         for part in whole:
             if part:
                 yield start, start + len(part)
@@ -133,3 +133,21 @@ def _breaks(line: str, room: int) -> Iterator[tuple[int, int]]:
         used, end = cells(last), word.end()
     if end > start or not end:
         yield start, end
+
+
+def _chopped(word: str, room: int) -> list[str]:
+    """A word too long for a row, in parts; at least one."""
+    parts: list[str] = []
+    for part in chop_cells(word, room):
+        if len(part) == 1 or cells(part) <= room:
+            parts.append(part)
+            continue
+        # Joiners without anything to join are counted otherwise there: one by one, then.
+        held = ""
+        for character in part:
+            if held and cells(held + character) > room:
+                parts.append(held)
+                held = ""
+            held += character
+        parts.append(held)
+    return parts or [""]

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_tui.presenter.highlight import highlighted, language_of
+from diffuse_tui.presenter.highlight import highlighted, language_of, prepare
 from diffuse_tui.presenter.rich_text import Look, Row, Run, wrap
 from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.looks import RowsWidget, selected_text
@@ -118,8 +118,7 @@ class CodeBlock(RowsWidget, can_focus=True):
         """Draw the head or one row of code; the first time, see to its colours."""
         if self._complete and not self._asked:
             self._asked = True
-            self._colours = highlighted(self._lines, self.language)
-            self.call_later(self._colour)
+            self.call_later(self._prepare)
         width = self.content_size.width
         rows = self.rows_at(width)
         if y >= len(rows):
@@ -136,6 +135,11 @@ class CodeBlock(RowsWidget, can_focus=True):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Code that is selected, never the head."""
         return selected_text(self.rows_at(self.content_size.width), selection, first=1), "\n"
+
+    def _prepare(self) -> None:
+        prepare(self.language)
+        self._colours = highlighted(self._lines, self.language)
+        self.call_later(self._colour)
 
     def _colour(self) -> None:
         if self._colours is None:
