@@ -55,6 +55,8 @@ def serve(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, choices=range(1, 65536), default=PORT, metavar="PORT")
     given, rest = parser.parse_known_args(arguments)
     try:
+        if "demo" in rest[:1]:
+            raise UsageError("every tab would start a demo; start hosts first, then `web attach`")
         server = _server(Door(given.port, secrets.token_urlsafe(24)), rest)
         server.serve()
     except OSError as error:

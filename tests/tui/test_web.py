@@ -46,3 +46,10 @@ def test_without_the_extra_the_way_to_get_it_is_told(capsys: pytest.CaptureFixtu
         main(["web", "--port", "8123"])
     assert left.value.code == 2
     assert "pip install 'diffuse-tui[web]'" in capsys.readouterr().err
+
+
+def test_a_demo_is_not_started_by_every_tab(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["web", "demo"])
+    assert left.value.code == 2
+    assert "every tab would start a demo" in capsys.readouterr().err
