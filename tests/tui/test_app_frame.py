@@ -51,6 +51,7 @@ async def opened(pilot: Pilot[None]) -> Somewhere:
     return screen
 
 
+@pytest.mark.slow
 async def test_a_screen_over_the_main_one_has_the_frame_and_the_habits() -> None:
     there = Node()
     async with running(there, NARROW) as pilot:
@@ -85,6 +86,7 @@ async def test_a_screen_over_the_main_one_has_the_frame_and_the_habits() -> None
         await until(pilot, lambda: isinstance(pilot.app.screen, MainScreen))
 
 
+@pytest.mark.slow
 async def test_the_palette_finds_keys_models_nodes_and_themes() -> None:
     there = Node()
     async with running(there, history=":memory:") as pilot:
