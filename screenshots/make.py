@@ -36,6 +36,8 @@ HERE = Path(__file__).resolve().parent
 LARGE, SMALL = (120, 40), (80, 24)
 QUESTION = "What is the capital of France?"
 LONG = "Write a short story about a lighthouse."
+FILM_TOKENS = 320
+"""Long enough to see a host die and the answer go on, short enough to see its end."""
 DEADLINE_S = 120.0
 
 
@@ -141,6 +143,7 @@ class Studio:
     async def film_a_loss(self, out: Path) -> None:
         """Kill a host in the middle of a long answer, and film how it goes on."""
         await self.pilot.resize_terminal(*LARGE)
+        self.pane.do("set", f"max_tokens {FILM_TOKENS}")
         film = Film(self.app)
         async with film.rolling():
             await self.ask(LONG)
@@ -148,8 +151,6 @@ class Studio:
             await self.pilot.pause(3.0)
             me = self._seen[-1].view.me
             self._network.kill(next(node for node in self._seen[-1].route if node != me))
-            await self.pilot.pause(6.0)
-            await self.pilot.press("escape")
             await self.answered()
             await self.pilot.pause(1.0)
         print(film.save(out / "heal.gif"))

@@ -107,7 +107,7 @@ class Answer:
         if self.outcome is None and self.stopping:
             lines = [(Span("■ stopped", "warning"),)]
             self.view.finish(lines, state="stopped")
-            self.outcome = Outcome("stopped", "■ stopped")
+            self.outcome = Outcome("stopped", self.view.said)
         elif self.outcome is None:
             self._fail("the answer ended without a word why; ask again")
         return self.outcome or Outcome("failed", "")

@@ -133,10 +133,14 @@ class TurnView(Vertical):
     def finish(
         self, lines: Iterable[Line], brief: Line | None = None, state: TurnState = "done"
     ) -> None:
-        """The answer is complete: settle what is left. `brief` stands in where rows are few."""
+        """The answer is over: settle what is left. `brief` stands in where rows are few.
+
+        Without one, nothing but `lines` tells how it went: what befell it stays.
+        """
         self._settle(state)
         self._brief_line = brief
-        self.note(lines, passing=brief is not None)
+        before = () if brief is not None else self._happened
+        self.note([*before, *lines], passing=brief is not None)
 
     def _show_foot(self) -> None:
         self._foot.update(content(self._said))
@@ -148,7 +152,7 @@ class TurnView(Vertical):
     def fail(self, message: str) -> None:
         """Show why there is no answer, or no more of it."""
         self._settle("failed")
-        self.note([(Span("✖ ", "bad"), Span(clean(message)))])
+        self.note([*self._happened, (Span("✖ ", "bad"), Span(clean(message)))])
 
     def _settle(self, state: TurnState) -> None:
         if self._timer is not None:

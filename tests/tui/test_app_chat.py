@@ -133,11 +133,13 @@ async def test_escape_cancels_and_closes_the_iterator() -> None:
         await ask(pilot, fake, "Count")
         generation = fake.generations[0]
         generation.events.put_nowait(TextDelta("one two"))
+        generation.events.put_nowait(healed("1a2b3c4d", "5e6f7a8b"))
         await shown(pilot, "one two")
         await pilot.press("escape")
         await until(pilot, generation.closed.is_set)
         await until(pilot, idle(pilot))
         await shown(pilot, "■ stopped")
+        assert "✚ healed: stage 1a2b3c4d" in "\n".join(turn_feet(pilot))
         assert pilot.app.query_one(Prompt).text == ""
         await ask(pilot, fake, "Go on")
         assert fake.generations[1].request.messages[1].content == "one two"
