@@ -137,17 +137,18 @@ def ruler(frame: MapFrame, cursor: int | None = None) -> Line:
     Over the layer `cursor` stands its mark instead.
     """
     marks = [" "] * (frame.area + 4)
-    free = 0
+    free = newest = 0
     for layer in sorted(frame.cuts):
         at, text = frame.cell(layer), str(layer)
         if at >= free or layer == frame.layers:
             at = min(at, frame.area + 4 - len(text))
-            # The last number is the total: it may push out what stands in its way.
+            # The last number is the total: what stands in its way goes whole, for the rest of a
+            # number would read as another one.
             if at < free:
-                marks[at - 1] = " "
+                marks[newest:] = " " * (len(marks) - newest)
             for offset, digit in enumerate(text):
                 marks[at + offset] = digit
-            free = at + len(text) + 1
+            free, newest = at + len(text) + 1, at
     head = Span(" layers".ljust(LABEL), "label")
     if cursor is None:
         return (head, Span("".join(marks), "label"))

@@ -7,6 +7,7 @@ screen is its `CRUMB`; the main screen's are the names of its pages.
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_tui.presenter.spans import Line, Span
@@ -194,6 +195,10 @@ SECTIONS: dict[str, tuple[Section, ...]] = {
 
 _WITH_MAP = ("network", "chat", "machine", WHAT_IF.heading)
 
+_COLUMN = 21
+"""Cells left of what a key does."""
+_LEAST_TEXT = 16
+
 _NOTE = "Letters work outside the prompt; Esc leaves it."
 
 _SHAPES: tuple[tuple[str, Tone, str], ...] = (
@@ -214,23 +219,35 @@ _WORDS: tuple[tuple[str, Tone, str, str], ...] = (
 )
 
 
-def help_lines(name: str) -> tuple[Line, ...]:
-    """The help of the screen or page `name`; what the map's shapes mean where it has one."""
+def help_lines(name: str, width: int) -> tuple[Line, ...]:
+    """The help of the screen or page `name`, in lines of at most `width` cells where that can be.
+
+    What the map's shapes mean is told where the screen has a map.
+    """
     lines: list[Line] = []
     for heading, keys in SECTIONS.get(name, (LIVE,)):
         if keys:
             lines.append((Span(heading, "strong"),))
-            lines += [(Span(f"  {key:<19}", "accent"), Span(what)) for key, what in keys]
+            for key, what in keys:
+                lines += _hung(f"  {key}", "accent", what, width)
             lines.append(())
     lines.append((Span(_NOTE, "dim"),))
     if name in _WITH_MAP:
-        lines += _legend()
+        lines += _legend(width)
     return tuple(lines)
 
 
-def _legend() -> list[Line]:
+def _legend(width: int) -> list[Line]:
     lines: list[Line] = [(), (Span("What the map shows", "strong"),)]
     for glyph, tone, word, meaning in _WORDS:
-        lines.append((Span(f"  {glyph} {word:<17}", tone), Span(meaning)))
-    lines += [(Span(f"  {glyph:<19}", tone), Span(meaning)) for glyph, tone, meaning in _SHAPES]
+        lines += _hung(f"  {glyph} {word}", tone, meaning, width)
+    for glyph, tone, meaning in _SHAPES:
+        lines += _hung(f"  {glyph}", tone, meaning, width)
     return lines
+
+
+def _hung(head: str, tone: Tone, text: str, width: int) -> list[Line]:
+    """`text` beside `head`; what of it needs more lines stays in its column."""
+    pieces = textwrap.wrap(text, max(_LEAST_TEXT, width - _COLUMN))
+    heads = (head.ljust(_COLUMN), *[" " * _COLUMN] * (len(pieces) - 1))
+    return [(Span(one, tone), Span(piece)) for one, piece in zip(heads, pieces, strict=True)]

@@ -7,13 +7,34 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.widget import Widget
 
 from diffuse_tui.presenter.keys import help_lines
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.content import Content
+    from textual.geometry import Size
+
+
+class _Keys(Widget):
+    """The text, in as many lines as it needs at the width it gets."""
+
+    DEFAULT_CSS = "_Keys { height: auto; }"
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._of = name
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many rows as lines."""
+        del container, viewport
+        return len(help_lines(self._of, width))
+
+    def render(self) -> Content:
+        """All of it."""
+        return content(help_lines(self._of, self.size.width))
 
 
 class HelpScreen(ModalScreen[None]):
@@ -42,7 +63,7 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll(id="help") as box:
             box.border_title = "Help"
             box.border_subtitle = "Esc closes"
-            yield Static(content(help_lines(self._of)))
+            yield _Keys(self._of)
 
     def action_scroll(self, where: str) -> None:
         """Scroll as the arrow keys do."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,6 +91,18 @@ def test_every_line_fits_every_width(width: int, layers: int) -> None:
     frame = laid_out(nodes, layers, width)
     lines = [ruler(frame), counts_line(frame), *(holder_line(frame, i) for i in range(2))]
     assert {len(plain(line)) <= max(width, LABEL + 9) + 4 for line in lines} == {True}
+
+
+@pytest.mark.parametrize("layers", [126, 130, 200])
+def test_the_ruler_shows_whole_numbers_only(layers: int) -> None:
+    for width in range(31, 160, 4):
+        for last in range(layers - 9, layers):
+            cuts = (0, 70, last, layers)
+            nodes = [node(n, part) for n, part in enumerate(pairwise(cuts), 1)]
+            frame = laid_out(nodes, layers, width)
+            seen = plain(ruler(frame)).split()[1:]
+            assert {int(number) for number in seen} <= frame.cuts
+            assert seen[-1] == str(layers)
 
 
 def test_more_layers_than_cells_shows_the_worst_of_each_cell() -> None:
