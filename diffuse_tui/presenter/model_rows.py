@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_tui.presenter.answerer import name_of
 from diffuse_tui.presenter.columns import Column
 from diffuse_tui.presenter.spans import Line, Span
 from diffuse_tui.presenter.standing import standing, state_mark
@@ -41,7 +42,7 @@ _SORTS: dict[str, Callable[[ModelView], object]] = {
 def listed(
     models: Sequence[ModelView], words: str = "", sort: Sort | None = None
 ) -> dict[str, ModelView]:
-    """The models to show by fingerprint: those that all the words match, in the order asked for.
+    """The models to show by `id@fingerprint`: those that all words match, in the order asked for.
 
     A word matches a part of the name, of the state or of the dtype, the beginning of the
     fingerprint, or `answers`; `!word` those that the word does not match.
@@ -52,7 +53,7 @@ def listed(
         found.sort(key=_SORTS[sort.column], reverse=sort.falling)  # type: ignore[arg-type]
     first: dict[str, ModelView] = {}
     for model in found:
-        first.setdefault(model.fingerprint, model)
+        first.setdefault(name_of(model), model)
     return first
 
 

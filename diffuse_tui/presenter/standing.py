@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_core.domain.plain_text import clean_line, shorten
 from diffuse_core.domain.standing import coming_text, lack_text, least_text, remedy_text
+from diffuse_tui.presenter.answerer import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,10 +118,10 @@ def choose(view: NetworkView, wanted: str | None, chosen: str | None) -> ModelVi
     Args:
         view: The network.
         wanted: Name or fingerprint given on the command line; nothing else will do.
-        chosen: Fingerprint picked in the app; wins while such a model is there.
+        chosen: `id@fingerprint` picked in the app; wins while such a model is there.
     """
     for model in view.models:
-        if chosen is not None and model.fingerprint == chosen:
+        if name_of(model) == chosen:
             return model
     if wanted is not None:
         named = [m for m in view.models if wanted in (m.id, m.fingerprint)]

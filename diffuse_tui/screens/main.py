@@ -254,7 +254,7 @@ class MainScreen(FramedScreen[None]):
     def on_chat_pane_ask(self) -> None:
         """A conversation stays with its model: another that is better held takes no part in it."""
         if self._facts.model is not None:
-            self._chosen = self._facts.model.fingerprint
+            self._chosen = name_of(self._facts.model)
 
     async def on_chat_pane_wants(self, message: ChatPane.Wants) -> None:
         """Open what the chat asks for."""
@@ -262,9 +262,9 @@ class MainScreen(FramedScreen[None]):
         if message.what == "model":
             self._pick_by_name(message.name)
         elif message.what == "kept model":
-            for model in self._facts.view.models if self._facts.view else ():
-                if name_of(model) == message.name:
-                    self._picked(model.fingerprint)
+            models = self._facts.view.models if self._facts.view else ()
+            if message.name in map(name_of, models):
+                self._picked(message.name)
         else:
             await self.run_action(_WANTED[message.what])
 
@@ -299,7 +299,7 @@ class MainScreen(FramedScreen[None]):
             m for m in models if name.lower() in m.id.lower()
         ]
         if len(found) == 1:
-            self._picked(found[0].fingerprint)
+            self._picked(name_of(found[0]))
         else:
             few = f"{len(found)} models on this network match" if found else "no model here is"
             why = f"{few} {clean_line(name, 60)}; Tab after /model lists them, F5 all"
@@ -317,7 +317,7 @@ class MainScreen(FramedScreen[None]):
         """Choose among the models of the network."""
         from diffuse_tui.screens.models import ModelScreen
 
-        current = self._facts.model.fingerprint if self._facts.model else None
+        current = name_of(self._facts.model) if self._facts.model else None
         self.app.push_screen(ModelScreen(self._facts, current), self._picked)
 
     def action_what_if(self) -> None:
@@ -365,13 +365,13 @@ class MainScreen(FramedScreen[None]):
         if self._facts.view is None:
             return
         for model in self._facts.view.models:
-            pick = partial(self._picked, model.fingerprint)
+            pick = partial(self._picked, name_of(model))
             yield Command(f"Model: {model.id}", f"{model.state} · {model.contract}", pick)
         for node in self._facts.view.nodes:
             look = partial(self.open_node, node.node)
             yield Command(f"Node: {node.short}", node.role, look, listed=False)
 
-    def _picked(self, fingerprint: str | None) -> None:
-        if fingerprint is not None:
-            self._chosen = fingerprint
+    def _picked(self, name: str | None) -> None:
+        if name is not None:
+            self._chosen = name
             self._draw(picked=True)

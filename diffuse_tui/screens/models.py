@@ -9,6 +9,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from diffuse_tui.presenter.answerer import name_of
 from diffuse_tui.presenter.model_rows import COLUMNS, listed, model_cells, model_sentence
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.screens.follower import Follower
@@ -28,11 +29,11 @@ _NO_MATCH = (Span("no model matches these words; Esc shows all", "warning"),)
 
 
 class ModelScreen(Follower, ModalScreen[str | None]):
-    """Gives back the fingerprint that was chosen, or None.
+    """Gives back the `id@fingerprint` that was chosen, or None.
 
     Args:
         facts: the newest picture.
-        current: fingerprint of the model that is asked about now; without it, the one shown.
+        current: `id@fingerprint` of the model that is asked about now; without it, the one shown.
     """
 
     AUTO_FOCUS = "#models"
@@ -100,7 +101,7 @@ class ModelScreen(Follower, ModalScreen[str | None]):
     @property
     def _shown(self) -> str | None:
         model = self._facts.model
-        return self._current or (model.fingerprint if model is not None else None)
+        return self._current or (name_of(model) if model is not None else None)
 
     def _say(self) -> None:
         said = self.query_one("#model-said", Static)

@@ -10,6 +10,7 @@ from textual.widgets import Input, Static
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.errors import UsageError
+from diffuse_tui.presenter.answerer import name_of
 from diffuse_tui.presenter.replica_filter import node_filter
 from diffuse_tui.presenter.spans import Span, plain
 from diffuse_tui.presenter.what_if import what_if_lines
@@ -17,6 +18,7 @@ from diffuse_tui.presenter.what_if_host import parse_hosts, what_if_host, with_c
 from diffuse_tui.presenter.what_if_node import what_if_node
 from diffuse_tui.presenter.what_if_rows import COLUMNS, host_cells, hosts
 from diffuse_tui.screens.live import LiveScreen
+from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.filter_line import FilterLine
 from diffuse_tui.widgets.line_table import LineTable
 from diffuse_tui.widgets.paint import content
@@ -100,7 +102,7 @@ class WhatIfScreen(LiveScreen[None]):
     def __init__(self, facts: Facts, *, node: str | None = None) -> None:
         super().__init__(facts)
         self._start = node
-        self._fingerprint: str | None = None
+        self._asked_about: str | None = None
         self._hosts: dict[str, MapRow] = {}
         self._marked: set[str] = set()
         self._come = False
@@ -109,8 +111,8 @@ class WhatIfScreen(LiveScreen[None]):
         self._answered: object = None
         self._said: tuple[Line, ...] = ()
         for one in facts.view.nodes if facts.view is not None else ():
-            if one.node == node:
-                self._fingerprint = one.fingerprint
+            if one.node == node and one.model is not None:
+                self._asked_about = f"{one.model}@{one.fingerprint}"
 
     def compose_body(self) -> ComposeResult:
         """Hosts that go, hosts that come, and the answer."""
@@ -133,7 +135,7 @@ class WhatIfScreen(LiveScreen[None]):
         """The model that is asked about: the one chosen here while it is there, else the shown."""
         view = self.facts.view
         for one in view.models if view is not None else ():
-            if one.fingerprint == self._fingerprint:
+            if name_of(one) == self._asked_about:
                 return one
         return self.facts.model
 
@@ -292,10 +294,10 @@ class WhatIfScreen(LiveScreen[None]):
 
     def action_copy(self) -> None:
         """Hand what the mouse has selected, else the answer, to the terminal's clipboard."""
-        selected = self.get_selected_text()
-        self.app.copy_to_clipboard(selected or "\n".join(plain(line) for line in self._said))
-        what = "The selected text" if selected else "The answer"
-        self.notify(f"{what} went to the terminal's clipboard.", markup=False)
+        if selected := self.get_selected_text():
+            copy(self, selected, "Selection")
+        else:
+            copy(self, "\n".join(plain(line) for line in self._said), "The answer")
 
     # --- filter and model -------------------------------------------------------------------
 
@@ -328,10 +330,10 @@ class WhatIfScreen(LiveScreen[None]):
         """Ask about another model."""
         from diffuse_tui.screens.models import ModelScreen
 
-        current = self.model.fingerprint if self.model is not None else None
+        current = name_of(self.model) if self.model is not None else None
         self.app.push_screen(ModelScreen(self.facts, current), self._picked)
 
-    def _picked(self, fingerprint: str | None) -> None:
-        if fingerprint is not None:
-            self._fingerprint, self._start = fingerprint, None
+    def _picked(self, name: str | None) -> None:
+        if name is not None:
+            self._asked_about, self._start = name, None
             self.show_facts(self.facts)

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.widget import Widget
 
+from diffuse_tui.presenter.answerer import name_of
 from diffuse_tui.presenter.coverage_map import (
     counts_line,
     gap_lines,
@@ -99,7 +100,7 @@ class CoverageMap(ScrollView, can_focus=True):
         )
         if drawn == self._drawn:
             return
-        if self._model is None or model is None or model.fingerprint != self._model.fingerprint:
+        if self._model is None or model is None or name_of(model) != name_of(self._model):
             self._row = self._layer = None
             self._unfolded = frozenset()
         self._drawn, self._model = drawn, model

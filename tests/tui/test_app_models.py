@@ -53,7 +53,8 @@ def test_words_leave_some_models() -> None:
     assert ranked[0].hosts == 19
     assert next(iter(listed(models, "", Sort("state")).values())).state == "Robust"
     twins = (models[0], replace(models[0], id="a twin of another shape"))
-    assert [one.id for one in listed(twins).values()] == ["tiny-llama"]
+    assert [one.id for one in listed(twins).values()] == ["tiny-llama", "a twin of another shape"]
+    assert len(listed((models[0], replace(models[0], layers=12)))) == 1
 
 
 def test_a_model_in_cells_and_in_a_sentence() -> None:
@@ -82,7 +83,7 @@ async def test_a_model_is_found_among_many_and_stays_chosen(size: tuple[int, int
         await pilot.press("f5")
         await shown(pilot, "Models on this network · 200")
         table = pilot.app.screen.query_one("#models", LineTable)
-        assert table.cursor_key == f"{199:064x}"
+        assert table.cursor_key == f"model-199@{199:064x}"
         await pilot.press("slash", *"007")
         await until(pilot, lambda: len(table.keys) == 1)
         # While it is open the network goes on.
@@ -91,13 +92,15 @@ async def test_a_model_is_found_among_many_and_stays_chosen(size: tuple[int, int
         await pilot.press("enter", "enter")
         await until(pilot, lambda: shown_model() == "model-007")
         assert not isinstance(pilot.app.screen, ModelScreen)
-        # By its fingerprint it stays chosen, whatever its place and name.
-        renamed = many(30)
-        models = [
-            replace(one, id="another-name") if one.id == "model-007" else one
-            for one in reversed(renamed.models)
-        ]
-        there.first.show(replace(renamed, models=tuple(models)))
+        # It stays chosen, whatever its place, also beside the same weights under another name.
+        fewer = many(30)
+        twin = replace(fewer.models[7], id="another-name", hosts=500)
+        models = (twin, *reversed(fewer.models))
+        there.first.show(replace(fewer, models=models))
+        await pilot.press("f5")
+        await shown(pilot, "Models on this network · 31")
+        assert shown_model() == "model-007"
+        await pilot.press("slash", *"another", "enter", "enter")
         await until(pilot, lambda: shown_model() == "another-name")
 
 

@@ -128,9 +128,14 @@ def test_the_model_shown_is_the_chosen_then_the_wanted_then_the_servable() -> No
     assert choose(view, "other", None) is other
     assert choose(view, PRINT, None) is base
     assert choose(view, "nothing", None) is None
-    assert choose(view, None, "cd" * 32) is other
+    assert choose(view, None, "other@" + "cd" * 32) is other
     assert choose(view, None, "gone") is base
     assert choose(network(), None, None) is None
+    # The same weights under another name are another model: the two share no route.
+    twin = msgspec.structs.replace(base, id="a-twin")
+    view = msgspec.structs.replace(view, models=(twin, base))
+    assert choose(view, None, f"{base.id}@{PRINT}") is base
+    assert choose(view, None, f"a-twin@{PRINT}") is twin
 
 
 def test_a_node_that_reached_no_other_says_so_and_is_not_green() -> None:
