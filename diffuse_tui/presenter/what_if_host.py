@@ -53,8 +53,9 @@ def what_if_host(view: NetworkView, model: ModelView, size: int, count: int = 1)
     that of `diffuse plan` here.
     """
     parts = held(view.nodes, model)
-    before = as_held(model, parts, soon=True)
-    now = (("soon" if model.coming else "now", before),)
+    today, before = as_held(model, parts), as_held(model, parts, soon=True)
+    # Placement counts what loads as held; how the model stands till then is on the banner.
+    now = (("now", today), *([("soon", before)] if today.coming else []))
     shape = sizes(model)
     if shape is None:
         return WhatIf(f"no forecast: {UNTOLD}", "dim", (), (), now)
@@ -68,8 +69,8 @@ def what_if_host(view: NetworkView, model: ModelView, size: int, count: int = 1)
     facts = _several(plans)
     if len(plans) == 1:
         facts = _one(model, shape, slices, plans[0], _first(view, model))
-    if model.coming:
-        facts.append(("note", f"{coming_text(model.coming)}: that counts as held here"))
+    if today.coming:
+        facts.append(("note", f"{coming_text(today.coming)}: that counts as held soon"))
     facts += _more(model, shape, slices, plans)
     return WhatIf(
         f"{_takes(plans, model.layers)}; {_became(before, after)}",

@@ -14,6 +14,7 @@ from diffuse_tui.presenter.node_detail import history_lines, node_lines
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.widgets.banner import Banner
+from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ class NodeScreen(LiveScreen[None]):
 
     def action_copy_id(self) -> None:
         """Hand the full id to the terminal's clipboard."""
-        self.app.copy_to_clipboard(self.node_id)
-        self.notify("The id went to the terminal's clipboard.", markup=False)
+        copy(self, self.node_id, "The id")
 
     def action_what_if(self) -> None:
         """Show what happens when this node goes."""

@@ -14,6 +14,7 @@ from textual.strip import Strip
 from diffuse_tui.presenter.event_flow import EventFlow
 from diffuse_tui.presenter.events import event_text
 from diffuse_tui.presenter.spans import Span, plain
+from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.focus import PageTarget
 from diffuse_tui.widgets.paint import Painter
 
@@ -194,9 +195,7 @@ class EventLog(PageTarget, ScrollView, can_focus=True):
         event = self.flow.event(self._place)
         text = selected or (event_text(event, self.flow.now) if event else "")
         if text:
-            self.app.copy_to_clipboard(text)
-            what = "The selected text" if selected else "The event"
-            self.notify(f"{what} went to the terminal's clipboard", markup=False)
+            copy(self, text, "Selection" if selected else "The event")
 
     def on_click(self, event: Click) -> None:
         """Put the cursor on an event."""

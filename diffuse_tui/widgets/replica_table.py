@@ -17,6 +17,7 @@ from diffuse_tui.presenter.replicas import (
     replica_order,
 )
 from diffuse_tui.presenter.spans import Span
+from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.focus import PageTarget
 from diffuse_tui.widgets.line_table import LineTable
 
@@ -47,17 +48,15 @@ class ReplicaTable(PageTarget, LineTable):
         """Hand what the mouse has selected, else the full id, to the terminal's clipboard."""
         key = self.cursor_key
         selected = self.screen.get_selected_text()
-        if selected or key:
-            self._copy(selected or key or "", "the selected text" if selected else "the id")
+        if selected:
+            copy(self, selected, "Selection")
+        elif key is not None:
+            copy(self, key, "The id")
 
     def action_copy_row(self) -> None:
         """Hand the row under the cursor to the terminal's clipboard."""
         if self.cursor_key is not None:
-            self._copy(self.row_text(self.cursor_key), "the row")
-
-    def _copy(self, text: str, what: str) -> None:
-        self.app.copy_to_clipboard(text)
-        self.notify(f"{what} went to the terminal's clipboard".capitalize(), markup=False)
+            copy(self, self.row_text(self.cursor_key), "The row")
 
 
 class ReplicaPanel(Vertical):

@@ -163,7 +163,7 @@ async def test_ids_rows_and_what_the_mouse_selects_are_copied() -> None:
         await opened(pilot, there, served())
         await pilot.press("j", "y")
         assert pilot.app.clipboard == "00000002" + "0" * 56
-        await shown(pilot, "The id went to the terminal's clipboard")
+        await shown(pilot, "The id sent to the terminal's clipboard")
         await pilot.press("Y")
         assert pilot.app.clipboard.startswith("00000002  15:30   ● ready")
         await pilot.mouse_down(ReplicaTable, offset=(1, 1))

@@ -174,8 +174,17 @@ def test_what_loads_counts_as_held_when_a_host_comes() -> None:
     view = planned(node(1, (0, 30)), node(2, (0, 20), state="loading"))
     answer = what_if_host(view, only(view), 2 * 10**9)
     assert answer.headline == "it would take layers 15:30 of 30; Fragile -> Robust"
-    assert facts(answer)["note"] == "0:20 is being loaded by 1 host: that counts as held here"
-    assert answer.steps[0][0] == "soon"
+    assert facts(answer)["note"] == "0:20 is being loaded by 1 host: that counts as held soon"
+    # What is on the banner comes first: only then what loads is reckoned with.
+    view = planned(node(1, (0, 30)), node(2, (0, 30), state="claiming"))
+    answer = what_if_host(view, only(view), 2 * 10**9)
+    assert answer.headline.endswith("; stays Robust")
+    assert [(name, model.state) for name, model in answer.steps] == [
+        ("now", only(view).state),
+        ("soon", "Robust"),
+        ("then", "Robust"),
+    ]
+    assert only(view).state == "Fragile"
 
 
 def test_too_small_a_host_takes_nothing() -> None:
