@@ -116,7 +116,8 @@ class ChipArea(TextArea):
             start, end = whole(start, end, spans)
         else:
             start, _ = whole(start, len(line), spans) if start < len(line) else (start, 0)
-            _, end = whole(0, end, chips_in(self.document.get_line(last_row), self.chips))
+            if last_row < self.document.line_count:  # deleting a line ends on the one after it
+                _, end = whole(0, end, chips_in(self.document.get_line(last_row), self.chips))
         return (row, start), (last_row, end)
 
     def get_line(self, line_index: int) -> Text:

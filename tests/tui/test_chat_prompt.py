@@ -152,6 +152,11 @@ async def test_a_long_paste_is_a_chip_that_is_sent_in_full() -> None:
         prompt.select_all()
         await pilot.press("delete")
         assert prompt.text == ""
+        # Keys that take a whole line reach below the last one.
+        await pilot.press("ctrl+k", "ctrl+shift+k", "ctrl+x")
+        prompt.put(f"first\nSee {label}")
+        await pilot.press("ctrl+shift+k")
+        assert prompt.text == "first\n"
         prompt.put(f"See {label}")
         await pilot.press("enter")
         await until(pilot, lambda: len(fake.generations) == 1)
