@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.reachability import RelayMode
-    from diffuse_core.domain.records import Role
     from diffuse_core.domain.reservations import Candidate
+    from diffuse_core.domain.roles import Role
     from diffuse_core.model_ports import DeviceKind
     from diffuse_core.services.circuits import CircuitTransport
 

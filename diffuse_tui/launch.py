@@ -41,6 +41,8 @@ def launch(arguments: list[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
         return EXIT_INTERRUPTED
+    finally:
+        gc.enable()  # Off since the process began, where that was to show the app.
 
 
 def _in_browser() -> bool:
@@ -154,10 +156,15 @@ async def _demo(given: argparse.Namespace) -> int:
             signals.watch(lambda: None)
 
 
-async def _show(app: DiffuseApp, state: Path) -> int:
+def _settle() -> None:
     # What the start made stays to the end. Left to the collector, going through all of it takes
     # 50 ms now and then, in the middle of an answer.
-    settled = asyncio.get_running_loop().call_later(SETTLED_S, gc.freeze)
+    gc.freeze()
+    gc.enable()
+
+
+async def _show(app: DiffuseApp, state: Path) -> int:
+    settled = asyncio.get_running_loop().call_later(SETTLED_S, _settle)
     with quiet(state):
         await app.run_async()
     settled.cancel()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.planner import HostSummary
-    from diffuse_core.domain.records import HoldState
+    from diffuse_core.domain.roles import HoldState
     from diffuse_core.domain.shapes import ModelShape
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from diffuse_core.domain.members import Member
-    from diffuse_core.domain.records import HoldState, ModelRef
+    from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.roles import HoldState
     from diffuse_core.domain.shapes import ModelShape
 
 READY: tuple[HoldState, ...] = ("ready",)

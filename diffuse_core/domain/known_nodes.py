@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.records import MAX_ADDRESSES, Address, Digest32, Role, record_node
+from diffuse_core.domain.records import MAX_ADDRESSES, Address, Digest32, record_node
 from diffuse_core.domain.relayed_address import is_relayed
+from diffuse_core.domain.roles import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

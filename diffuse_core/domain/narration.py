@@ -9,7 +9,8 @@ from diffuse_core.domain.identity import SHORT_LENGTH, short_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from diffuse_core.domain.records import HoldState, Record
+    from diffuse_core.domain.records import Record
+    from diffuse_core.domain.roles import HoldState
     from diffuse_core.domain.view import Audited, EventLevel, Healed, Liveness
 
 Line = tuple["EventLevel", str]

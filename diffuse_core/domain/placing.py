@@ -22,7 +22,7 @@ from diffuse_core.domain.claims import foreseen, settle
 from diffuse_core.domain.healing import spared
 from diffuse_core.domain.lookout import Lookout, Pace
 from diffuse_core.domain.planner import DEFAULT_TARGET, Plan, plan
-from diffuse_core.domain.records import HoldState
+from diffuse_core.domain.roles import HoldState
 from diffuse_core.domain.slices import Slice, replicas_per_layer
 
 if TYPE_CHECKING:

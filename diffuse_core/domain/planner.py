@@ -20,7 +20,7 @@ import msgspec
 
 from diffuse_core.domain.fitting import reach, reachable
 from diffuse_core.domain.identity import NodeId
-from diffuse_core.domain.records import HoldState
+from diffuse_core.domain.roles import HoldState
 from diffuse_core.domain.slices import Slice, ranges_where, replicas_per_layer
 from diffuse_core.errors import UsageError
 

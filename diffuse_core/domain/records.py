@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from diffuse_core.domain.coordinates import Coordinate
 from diffuse_core.domain.identity import Identity, NodeId, Signature, WireNodeId, verify
+from diffuse_core.domain.roles import HoldState, Role
 from diffuse_core.domain.shapes import Bytes, Contract, ModelShape
 from diffuse_core.domain.slices import Slice
 
@@ -25,8 +26,6 @@ ModelId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Digest32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
-HoldState = Literal["claiming", "loading", "ready", "leaving"]
-Role = Literal["host", "client", "sentinel"]
 
 
 class ModelRef(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from diffuse_core.domain.slices import Slice, ranges_where
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from diffuse_core.domain.records import HoldState
+    from diffuse_core.domain.roles import HoldState
     from diffuse_core.domain.view import Coming, ModelView
 
 NAMED_RANGES = 3

@@ -23,7 +23,7 @@ from diffuse_core.domain.machine import (
     HostProgress,
     Temperature,
 )
-from diffuse_core.domain.records import HoldState, Role
+from diffuse_core.domain.roles import HoldState, Role
 from diffuse_core.domain.shapes import Contract, ModelShape
 from diffuse_core.domain.slices import LayerIndex, Slice
 

@@ -21,7 +21,8 @@ from diffuse_core.services import placement
 if TYPE_CHECKING:
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.needs import Means
-    from diffuse_core.domain.records import HoldState, ModelRef
+    from diffuse_core.domain.records import ModelRef
+    from diffuse_core.domain.roles import HoldState
     from diffuse_core.domain.slices import Slice
     from diffuse_core.model_ports import WeightSource
     from diffuse_core.services.model_choice import ModelSearch

@@ -23,7 +23,7 @@ from diffuse_core.domain.messages import (
 )
 from diffuse_core.domain.observe import Sayings, network_view
 from diffuse_core.domain.owner_messages import NotAllowed
-from diffuse_core.domain.records import Holding, Load, Record, Role, record_node
+from diffuse_core.domain.records import Holding, Load, Record, record_node
 from diffuse_core.domain.relayed_address import is_relayed
 from diffuse_core.domain.view import Event, EventLevel, NetworkView
 from diffuse_core.services.deliveries import Deliveries
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diffuse_core.domain.members import Member
+    from diffuse_core.domain.roles import Role
     from diffuse_core.ports import Channel, Clock, Listener, Transport
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from diffuse_tui.presenter.standing import holds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from diffuse_core.domain.records import HoldState
+    from diffuse_core.domain.roles import HoldState
     from diffuse_core.domain.slices import Slice
     from diffuse_core.domain.view import ModelView, NodeView
 

@@ -11,12 +11,12 @@ from diffuse_core.adapters.executor.tensors import view_stored
 from diffuse_core.errors import ModelUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from diffuse_core.model_ports import Progress, WeightSource
 
 FETCHED = 0.5
-"""The fraction of a load that bringing the files here counts as."""
+"""The fraction of a load that bringing the files here counts as, where they have to be brought."""
 
 
 def read_tensors(
@@ -35,15 +35,35 @@ def read_tensors(
     """
     for name, (shape, _) in wanted.items():
         check_shape(source, name, shape)
-    source.fetch(wanted.keys(), lambda fraction: progress(FETCHED * fraction))
+    fetched = fetch(source, wanted.keys(), progress)
     total = sum(prod(shape) for shape, _ in wanted.values())
     done = 0
     weights: dict[str, torch.Tensor] = {}
     for name, (shape, dtype) in wanted.items():
         weights[name] = _read(source, name, shape, dtype, device)
         done += prod(shape)
-        progress(FETCHED + (1 - FETCHED) * done / total)
+        progress(fetched + (1 - fetched) * done / total)
     return weights
+
+
+def fetch(source: WeightSource, names: Collection[str], progress: Progress) -> float:
+    """Bring the files of these tensors here; the fraction of the load that this was.
+
+    That is none where all were here already: what is told is what is read then.
+
+    Raises:
+        ModelUnknown, ModelUnusable: see `WeightSource.fetch`.
+    """
+    share = 0.0
+
+    def tell(fraction: float) -> None:
+        nonlocal share
+        if fraction < 1.0:
+            share = FETCHED
+        progress(share * fraction)
+
+    source.fetch(names, tell)
+    return share
 
 
 def check_shape(source: WeightSource, name: str, shape: tuple[int, ...]) -> None:

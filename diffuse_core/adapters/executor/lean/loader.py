@@ -12,7 +12,7 @@ from diffuse_core.adapters.executor.lean.invariance import proven_alone
 from diffuse_core.adapters.executor.lean.layer import Layer, LayerWeights
 from diffuse_core.adapters.executor.lean.norm import Norm
 from diffuse_core.adapters.executor.lean.rotary import Rotary
-from diffuse_core.adapters.executor.reading import FETCHED
+from diffuse_core.adapters.executor.reading import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,14 +45,14 @@ def lean_slice(
         ModelUnusable: the files changed while they were read.
     """
     names = slice_names(source, family, part, source.names)
-    source.fetch(names, lambda fraction: progress(FETCHED * fraction))
+    fetched = fetch(source, names, progress)
     steps = len(part) + (part.start == 0) + (part.end == family.layers)
     done = 0
 
     def step() -> None:
         nonlocal done
         done += 1
-        progress(FETCHED + (1 - FETCHED) * done / steps)
+        progress(fetched + (1 - fetched) * done / steps)
 
     with torch.inference_mode():
         reader = _Reader(source, family, Forms(source, contract, device))
