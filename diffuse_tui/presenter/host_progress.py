@@ -121,7 +121,7 @@ def _bar(step: Step, pace: Pace, width: int) -> Line:
     text = f" {share:3d} %"
     if step.total:
         text += f"  {size_text(step.done)} of {size_text(step.total)}"
-        if pace.rate is not None:
+        if pace.rate:
             text += f" · {rate_text(pace.rate)}"
     filled, empty = bar(share, max(6, min(40, width - len(text) - 2)))
     return (Span(f" {filled}", "good"), Span(empty, "dim"), Span(text))

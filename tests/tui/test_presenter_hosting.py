@@ -116,6 +116,14 @@ def test_a_rate_is_taken_over_the_last_pictures_of_one_phase() -> None:
     assert pace.then(40.0, "downloading", 0).rate is None
 
 
+def test_while_nothing_is_read_yet_no_rate_is_told() -> None:
+    loading = told(stage="loading 0:3", progress=HostProgress("loading", 0.0, Slice(0, 3), 0, 90))
+    pace = Pace().then(10.0, "loading", 0).then(11.0, "loading", 0)
+    assert "B/s" not in text_of(host_lines(loading, Status(), pace, 80))
+    pace = pace.then(12.0, "loading", 45)
+    assert "B/s" in text_of(host_lines(loading, Status(), pace, 80))
+
+
 def test_a_host_is_told_from_its_start_to_its_end() -> None:
     assert host_lines(None, Status(), Pace(), 80) == ()
     assert host_lines(told(stage="holds no slice"), Status(), Pace(), 80) == ()

@@ -17,8 +17,9 @@ from diffuse_core.errors import ModelUnusable, UsageError
 from diffuse_core.model_ports import RawTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
+    from diffuse_core.model_ports import Progress
     from tests.adapters.executor.state_source import StateSource
 
 
@@ -72,6 +73,9 @@ def test_progress_rises_to_one_and_may_cancel(source: StateSource) -> None:
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     assert len(seen) == len(source.reads) + 1
+    # Nothing had to be brought here: what is told is what was read.
+    assert seen[0] == 0.0
+    assert 0.0 < seen[1] < 0.5
 
     class CancelledError(Exception):
         pass
@@ -84,6 +88,26 @@ def test_progress_rises_to_one_and_may_cancel(source: StateSource) -> None:
     with pytest.raises(CancelledError):
         general(source, Slice(0, 3), "bf16", cancel)
     assert 0 < len(source.reads) < len(seen) - 1
+
+
+@pytest.mark.parametrize("lean", [False, True])
+def test_half_the_progress_is_of_what_has_to_be_fetched(source: StateSource, lean: bool) -> None:
+    whole = source.fetch
+
+    def slowly(names: Collection[str], progress: Progress) -> None:
+        progress(0.5)
+        whole(names, progress)
+
+    here: list[float] = []
+    load_slice(source, Slice(0, 3), "fp32", here.append, lean=lean)
+    source.fetch = slowly
+    seen: list[float] = []
+    load_slice(source, Slice(0, 3), "fp32", seen.append, lean=lean)
+    assert seen[:2] == [0.25, 0.5]
+    assert seen == sorted(seen)
+    assert here[0] == 0.0
+    assert here[-1] == seen[-1] == 1.0
+    assert here[1:] == pytest.approx([2 * fraction - 1 for fraction in seen[2:]])
 
 
 def test_a_missing_tensor_is_named_before_anything_is_fetched(source: StateSource) -> None:
