@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from diffuse_tui.private_file import open_private
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -57,9 +59,8 @@ class Copies:
             return None
         path = self._directory / NAME
         data = text.encode("utf-8", "replace")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
         try:
-            with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            with os.fdopen(open_private(path), "wb") as file:
                 file.write(data)
         except OSError:
             return None

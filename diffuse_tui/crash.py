@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual.worker import WorkerFailed
 
 from diffuse_core import __version__
+from diffuse_tui.private_file import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,9 +48,7 @@ def keep(error: BaseException, directory: Path | None, name: str) -> Defect:
     file = None if directory is None else directory / f"crash-{name}.txt"
     if file is not None:
         try:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
+            with os.fdopen(open_private(file), "w", encoding="utf-8") as out:
                 out.writelines(_told(error))
             _thin_out(file.parent)
         except OSError:

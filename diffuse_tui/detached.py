@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 from typing import TYPE_CHECKING
+
+from diffuse_tui.private_file import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,12 +24,12 @@ class Detached:
 
     Args:
         command: The command line.
-        log: Where its output goes; an existing file is written anew.
+        log: Where its output goes, for nobody else's eyes; an existing file is written anew.
         environment: Its environment.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-        with log.open("wb") as output:
+        with os.fdopen(open_private(log), "wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
                 stdin=subprocess.DEVNULL,

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from diffuse_tui.presenter.hosting import Desk, News, Order
 
-LEAVING = (
-    "A host that was started here runs. It can go on without the app, which attaches to it when "
-    "it is started again; `diffuse stop` ends it, too."
+_GOES_ON = (
+    "It can go on without the app, which attaches to it when it is started again; `diffuse stop` "
+    "ends it, too."
 )
+_LEAVING = f"A host that was started here runs. {_GOES_ON}"
+_KEPT = f"A host that was started here earlier, and kept, still runs. {_GOES_ON}"
 _BUSY = (
     "an answer is being written, through the node whose place the host would take: wait for it, "
     "or stop it in the chat with Esc"
@@ -51,17 +53,22 @@ class HostErrands:
         """Carry an order out; of plans, and of completions, only the newest matters."""
         from diffuse_tui.presenter.hosting import Complete, PlanFor, Start, Status
 
-        if self._make is None:
+        desk = self._at_desk()
+        if desk is None:
             self._tell(Status(refusal=_NO_DESK))
             return
-        if self._desk is None:
-            self._desk = self._make()
         if isinstance(order, Start) and self._busy():
-            self._tell(self._desk.status._replace(failure=_BUSY))
+            self._tell(desk.status._replace(failure=_BUSY))
             return
         newest = isinstance(order, PlanFor | Complete)
         group = f"hosting {type(order).__name__}"
-        self._app.run_worker(self._desk.do(order, self._tell), group=group, exclusive=newest)
+        self._app.run_worker(desk.do(order, self._tell), group=group, exclusive=newest)
+
+    def _at_desk(self) -> Desk | None:
+        """The desk, made when it is needed first; None where the app cannot host."""
+        if self._desk is None and self._make is not None:
+            self._desk = self._make()
+        return self._desk
 
     def _tell(self, news: News) -> None:
         from diffuse_tui.presenter.hosting import Status
@@ -81,10 +88,9 @@ class HostErrands:
     # --- leaving ----------------------------------------------------------------------------
 
     def leaving(self) -> Coroutine[Any, Any, bool] | None:
-        """What is asked before the app is left: nothing unless it started a host that runs."""
-        if self._desk is None or not self._desk.status.mine:
-            return None
-        return self._ask(self._desk)
+        """What is asked before the app is left: nothing unless a host of the app's runs."""
+        desk = self._at_desk()
+        return self._ask(desk) if desk is not None and desk.status.ours else None
 
     async def _ask(self, desk: Desk) -> bool:
         """Whether to leave; the answer also settles what becomes of the host."""
@@ -93,7 +99,8 @@ class HostErrands:
 
         keep, stop = Answer("k", "keep hosting"), Answer("s", "stop the host, then quit")
         answers = (keep, stop) if desk.status.keep else (stop, keep)
-        question = Question("Keep hosting after quitting?", LEAVING, answers)
+        told = _LEAVING if desk.status.mine else _KEPT
+        question = Question("Keep hosting after quitting?", told, answers)
         key = await self._app.push_screen_wait(question)
         if key is not None:
             await desk.do(Keep(keep=key == keep.key), self._tell)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError, Unreachable
 from diffuse_tui.presenter.banner import NodeEnded
+from diffuse_tui.private_file import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +34,8 @@ class LocalNode:
     """Reaches the node of one state directory.
 
     A node without a slice that this started ends with it, whatever happens. A Host that this
-    started ends with `stop` at most: when `keep` says so, it goes on. Nothing else ends it.
+    started, now or at an earlier time, ends with `stop` at most: when `keep` says so, it goes on.
+    Nothing else ends it.
     """
 
     def __init__(
@@ -70,8 +73,11 @@ class LocalNode:
 
     def earlier(self, pid: int | None) -> bool:
         """Whether that process is a Host which the app started at an earlier time, and kept."""
+        if pid is None:
+            return False
         try:
-            return pid is not None and (self._state / HOST_PID).read_text() == str(pid)
+            with (self._state / HOST_PID).open("rb") as file:
+                return file.read(32) == b"%d" % pid
         except OSError:
             return False
 
@@ -121,7 +127,8 @@ class LocalNode:
         from diffuse_core.wiring import own_command
 
         if not self._child_runs():
-            with self._new_log(LOG).open("wb") as log:
+            # It names other nodes and where they are: for nobody else's eyes.
+            with os.fdopen(open_private(self._state / LOG), "wb") as log:
                 self._child = await asyncio.create_subprocess_exec(
                     *own_command("node", *self.place_arguments(), "--exit-with-parent"),
                     stdin=asyncio.subprocess.PIPE,
@@ -150,9 +157,12 @@ class LocalNode:
             if self._runs():
                 await self.end(None)
             command = own_command("host", *arguments, *self.place_arguments())
-            self._host = host = Detached(command, self._new_log(HOST_LOG), self.environment())
-            with contextlib.suppress(OSError):
-                (self._state / HOST_PID).write_text(str(host.pid))
+            self._host = host = Detached(command, self._state / HOST_LOG, self.environment())
+            with (
+                contextlib.suppress(OSError),
+                os.fdopen(open_private(self._state / HOST_PID), "w") as file,
+            ):
+                file.write(str(host.pid))
             self._other = False
             await self._listening(lambda: host.status is None, HOST_LOG)
 
@@ -183,13 +193,21 @@ class LocalNode:
         await end_node(self._state, self._network, patience)
 
     async def stop(self) -> None:
-        """End the nodes that this started, by force when they do not listen; but a kept Host."""
+        """End the nodes that this started, by force when they do not listen; but a kept Host.
+
+        A Host that the app started at an earlier time is asked to end where it is not to be kept.
+        """
         await self._stop_child()
         if self._host is not None:
             if self.keep:
                 self._host.let_go()
             else:
                 await self._host.end(STOP_TIMEOUT_S)
+        elif not self.keep and self.earlier(self.other()):
+            # Once asked it ends, whether anybody waits for it or not.
+            with contextlib.suppress(DiffuseError, OSError, TimeoutError):
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self.end(None)
 
     def abandon(self) -> None:
         """There is no time to wait: ask a Host to end that is not kept. A child ends with us."""
@@ -219,23 +237,15 @@ class LocalNode:
 
         return running_node(self._state) is not None
 
-    def _new_log(self, name: str) -> Path:
-        """The log of what is started now."""
-        self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        log = self._state / name
-        # It names other nodes and where they are: for nobody else's eyes.
-        log.touch(0o600)
-        log.chmod(0o600)
-        return log
-
     def host_words(self) -> str:
         """What the Host that was started last said at its end."""
         return self._words(HOST_LOG)
 
     def _words(self, name: str) -> str:
         log = self._state / name
-        try:
-            words = log.read_text(errors="replace").strip()[-LOG_TAIL:]
-        except OSError:
-            words = ""
+        words = ""
+        with contextlib.suppress(OSError), log.open("rb") as file:
+            # A log of weeks is long, and only its end is told.
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * LOG_TAIL))
+            words = file.read().decode(errors="replace").strip()[-LOG_TAIL:]
         return words or f"it ended without a word; see {log}"

@@ -8,6 +8,8 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from diffuse_tui.private_file import open_private
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -50,10 +52,9 @@ def quiet(directory: Path) -> Iterator[None]:
 
 
 def _open(file: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if file.exists() and file.stat().st_size > MAX_BYTES:
-            flags |= os.O_TRUNC
-        return os.open(file, flags, 0o600)
+        handle = open_private(file, append=True)
+        if os.fstat(handle).st_size > MAX_BYTES:
+            os.ftruncate(handle, 0)
+        return handle
     return os.open(os.devnull, os.O_WRONLY)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from diffuse_tui.private_file import open_private
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,10 +40,8 @@ class Remembered:
             return
         # A full or read-only disk must not take the app down for a colour.
         with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             fresh = self._file.with_suffix(f".{os.getpid()}")
-            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "wb") as file:
+            with os.fdopen(open_private(fresh), "wb") as file:
                 file.write(msgspec.json.encode(self._values))
             fresh.replace(self._file)
 

@@ -102,6 +102,11 @@ class Status(NamedTuple):
     ends: bool = True
     earlier: bool = False
 
+    @property
+    def ours(self) -> bool:
+        """Whether a host of the app's runs, of which it may be said what becomes of it."""
+        return not self.refusal and (self.mine or self.earlier)
+
 
 class Planned(NamedTuple):
     """What would fit; or why that is not known."""

@@ -149,7 +149,7 @@ class HostScreen(LiveScreen[None]):
     def _show_status(self, status: Status) -> None:
         self.query_one("#host-keep", Cycle).value = _GOES_ON if status.keep else _ENDS
         self.set_class(bool(status.refusal), "-refused")
-        self.set_class(status.mine, "-mine")
+        self.set_class(status.ours, "-ours")
         self.refresh_bindings()
         self._settle_focus()
 

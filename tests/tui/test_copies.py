@@ -45,7 +45,7 @@ def test_a_file_that_cannot_be_written_is_not_told_of(tmp_path: Path) -> None:
     (tmp_path / NAME).symlink_to(tmp_path / "elsewhere")
     for copies, text in (
         (Copies(None, environ), "x"),
-        (Copies(tmp_path / "missing", environ), "x"),
+        (Copies(tmp_path / NAME / "below", environ), "x"),
         (Copies(tmp_path, environ), "x"),
         (Copies(tmp_path, environ), "x" * (MAX_FILE + 1)),
     ):

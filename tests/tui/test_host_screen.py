@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.widgets import Input
 from tui_desk import FIT, FakeDesk
-from tui_driver import NARROW, running, screen_text, shown, until
+from tui_driver import NARROW, ready, running, screen_text, shown, until
 from tui_fakes import TELEMETRY, FakeAttachment, Node, network, node, served
 
 from diffuse_core.domain.machine import HostProgress
@@ -151,6 +152,31 @@ async def test_a_node_of_somebody_else_makes_room_only_when_asked() -> None:
         assert desk.orders == []
         await pilot.press("y")
         await until(pilot, lambda: desk.orders == [Start(Choice("demo"))])
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({"mine": True}, "A host that was started here runs."),
+        ({"other": 7, "earlier": True}, "A host that was started here earlier, and kept,"),
+    ],
+)
+async def test_quitting_asks_what_becomes_of_a_host_of_the_apps(
+    status: dict[str, object], told: str
+) -> None:
+    there, desk = Node(), FakeDesk(**status)
+    async with running(there, NARROW, desk=lambda: desk) as pilot:
+        await ready(pilot, there)
+        await pilot.press("escape", "q")
+        await shown(pilot, told)
+        await pilot.press("escape")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+        assert desk.orders == []
+        await pilot.press("q")
+        await shown(pilot, told)
+        await pilot.press("s")
+        await until(pilot, lambda: pilot.app._exit)
+        assert desk.orders == [Keep(keep=False)]
 
 
 async def test_where_hosting_is_refused_it_says_why_and_asks_nothing() -> None:

@@ -13,10 +13,10 @@ from tui_fakes import FakeAttachment
 
 from diffuse_core import settings, wiring
 from diffuse_core.settings import NetworkOptions
-from diffuse_tui import hosting_desk
+from diffuse_tui import hosting_desk, node_end
 from diffuse_tui.detached import Detached
 from diffuse_tui.hosting_desk import HostingDesk
-from diffuse_tui.local_node import HOST_LOG, LocalNode
+from diffuse_tui.local_node import HOST_LOG, HOST_PID, LOG_TAIL, LocalNode
 from diffuse_tui.presenter.hosting import (
     Choice,
     Complete,
@@ -170,6 +170,50 @@ async def test_where_it_is_refused_nothing_is_started_or_ended(commands: Command
     assert "nothing to end" in news[-1].failure
     (completed,) = await told(desk, Complete("/nowhere/at/all"))
     assert completed.paths == ()
+
+
+async def test_a_host_that_was_kept_is_known_again_and_ends_with_the_app_when_that_is_said(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float | None] = []
+
+    class Kept(FakeAttachment):
+        async def stop_node(self, patience: float | None) -> None:
+            asked.append(patience)
+            commands.runs = False
+
+    async def attach(*_: object) -> FakeAttachment:
+        return Kept()
+
+    monkeypatch.setattr(wiring, "attach", attach)
+    monkeypatch.setattr(node_end, "_runs", lambda _pid: commands.runs)
+    commands.runs = True
+    desk, mark = HostingDesk(commands.local), tmp_path / "state" / HOST_PID
+    mark.parent.mkdir()
+    for found in (b"", b"\xff\xfe", b"12", b"1" * 5000):
+        mark.write_bytes(found)
+        assert (desk.status.earlier, desk.status.ours) == (False, False)
+    await told(desk, Keep(keep=False))
+    await commands.local.stop()
+    assert asked == [], "a node that is not known to be the app's goes on"
+    mark.write_bytes(b"1")
+    assert (desk.status.mine, desk.status.earlier, desk.status.ours) == (False, True, True)
+    assert not HostingDesk(commands.local, "a demo").status.ours
+    await told(desk, Keep(keep=True))
+    await commands.local.stop()
+    assert asked == []
+    await told(desk, Keep(keep=False))
+    await commands.local.stop()
+    assert asked == [None]
+
+
+def test_of_a_long_log_only_the_end_is_read(commands: Commands, tmp_path: Path) -> None:
+    log = tmp_path / "state" / HOST_LOG
+    log.parent.mkdir()
+    assert "ended without a word" in commands.local.host_words()
+    log.write_bytes(b"\xe2\x82\xac" * 100_000 + b"\nthe end\n")
+    assert commands.local.host_words().endswith("\nthe end")
+    assert len(commands.local.host_words()) == LOG_TAIL
 
 
 async def test_a_detached_process_is_ended_by_force_when_it_does_not_listen(
