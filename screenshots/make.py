@@ -54,7 +54,7 @@ SHOTS = (
     Shot("demo-80x24", SMALL),
     Shot("network-80x24", SMALL, ("f2",)),
     Shot("machine-80x24", SMALL, ("f4",)),
-    Shot("what-if", LARGE, ("f6",)),
+    Shot("what-if", LARGE, ("f6", "space", "j", "space")),
     Shot("host", LARGE, ("f7",)),
     Shot("conversations", LARGE, ("f8",)),
     Shot("waterfall", LARGE, ("escape", "v")),
