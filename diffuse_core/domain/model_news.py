@@ -72,8 +72,8 @@ class ModelNews:
 def _told(ref: ModelRef, before: _Known, now: Coverage) -> list[Line]:
     name = clean_line(ref.id, 64)
     if now.missing:
-        if now.state == before.state and len(now.missing) <= len(before.missing):
-            return []  # Fewer gaps are on the way to none.
+        if all(any(gap.contains(part) for gap in before.missing) for part in now.missing):
+            return []  # Less of what was missing already: on the way to nothing.
         return [("error", f"{name} is Incomplete: {missing_text(ref.shape.layers, now.missing)}")]
     if now.state == "Robust":
         return [("good", f"{name} is Robust: every layer has as many replicas as it should")]

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from diffuse_core.domain.view import NetworkView
 
 
+class _Proposal(Option):
+    """An idea in the list; it knows what is typed for it."""
+
+    def __init__(self, idea: Idea) -> None:
+        super().__init__(content([idea_line(idea)]))
+        self.value = idea.value
+
+
 class HostForm(Vertical):
     """Tells when a choice is made, when a path is typed, and (the button) when to start."""
 
@@ -97,7 +105,7 @@ class HostForm(Vertical):
         proposals = self.query_one(Proposals)
         at = proposals.highlighted
         proposals.clear_options()
-        proposals.add_options([Option(content([idea_line(idea)])) for idea in found])
+        proposals.add_options([_Proposal(idea) for idea in found])
         if at is not None and found:
             proposals.highlighted = min(at, len(found) - 1)
 
@@ -123,7 +131,9 @@ class HostForm(Vertical):
     def on_option_list_option_selected(self, message: Proposals.OptionSelected) -> None:
         """Take a proposal; a directory is looked into."""
         message.stop()
-        value = self._ideas[message.option_index].value
+        # Of the list as it was when the choice was made: the network may have changed it since.
+        option = message.option
+        value = option.value if isinstance(option, _Proposal) else ""
         field = self.query_one(ModelInput)
         field.value = value
         field.cursor_position = len(value)

@@ -23,6 +23,7 @@ from diffuse_tui.presenter.hosting import (
     Status,
 )
 from diffuse_tui.screens.host import HostScreen
+from diffuse_tui.widgets.model_input import Proposals
 
 PLAIN = {"stage": "holds no slice"}
 LOADING = {
@@ -102,6 +103,19 @@ async def test_a_model_is_chosen_planned_for_and_started() -> None:
         desk.say(Status(failure="the memory cap is too small for one layer"))
         await shown(pilot, "✖ failed    the memory cap is too small")
         assert len(desk.orders) == count
+
+
+async def test_what_is_chosen_is_what_was_under_the_cursor_though_the_list_has_changed() -> None:
+    there, desk = Node(), FakeDesk()
+    async with running(there, NARROW, desk=lambda: desk) as pilot:
+        await opened(pilot, there)
+        proposals = pilot.app.screen.query_one(Proposals)
+        await until(pilot, lambda: proposals.option_count == 3)
+        last = Proposals.OptionSelected(proposals, proposals.get_option_at_index(2), 2)
+        there.first.show(network(node(1, me=True)))
+        await until(pilot, lambda: proposals.option_count == 2)
+        proposals.post_message(last)
+        await until(pilot, lambda: desk.orders == [PlanFor(Choice("demo"))])
 
 
 async def test_a_host_is_watched_drained_and_stopped() -> None:
