@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError
-from diffuse_tui.path_completion import completions
 from diffuse_tui.presenter.fit import last_words, read_fit
 from diffuse_tui.presenter.hosting import (
     Complete,
@@ -33,6 +32,8 @@ PLAN_S = 120.0
 """For a plan: the headers of a large model may have to be fetched first."""
 COMPLETE_S = 2.0
 MOST_OUTPUT = 2**20
+MODEL_FILES = (".gguf",)
+"""Endings of files that may be models; a directory may be one by what is in it."""
 
 DEMO_REFUSAL = (
     "this is a demo network of its own, which ends with the app: to host a model, quit and run "
@@ -174,10 +175,12 @@ def _expanded(choice: Choice) -> Choice:
 
 
 async def _complete(text: str) -> Completed:
+    from diffuse_tui.archive.paths import matching_paths
+
     paths: tuple[str, ...] = ()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(COMPLETE_S):
-            paths = await asyncio.to_thread(completions, text)
+            paths = await asyncio.to_thread(matching_paths, text, endings=MODEL_FILES)
     return Completed(text, paths)
 
 
