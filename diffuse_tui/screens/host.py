@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from diffuse_tui.presenter.facts import Facts
     from diffuse_tui.presenter.hosting import News, Order
+    from diffuse_tui.presenter.spans import Tone
 
 _HINT = (
     "Type a model or take one from the list: a name on the network or on the hub (ORG/NAME), a "
@@ -161,20 +163,21 @@ class HostScreen(LiveScreen[None]):
         status = self._status
         lines: list[Line] = []
         if status.doing:
-            lines.append((Span(f" ◌ {clean_line(status.doing, 120)} …", "accent"),))
+            lines += _told(f"◌ {clean_line(status.doing, 120)} …", "accent", width)
         if status.failure:
             lines += failure_lines(status.failure, width)
         if self._hosting:
             lines += host_lines(self.facts.telemetry, status, self._pace, width)
         if status.refusal:
-            lines += ((), (Span(f" {status.refusal}", "warning"),))
+            lines += [(), *_told(status.refusal, "warning", width)]
         if self._hosting or status.refusal:
             return tuple(lines)
         if self._planning is not None:
             name = clean_line(self._planning.model, 80)
-            return (*lines, (Span(f" ◌ finding out what of {name} would fit here …", "accent"),))
+            doing = f"◌ finding out what of {name} would fit here …"
+            return (*lines, *_told(doing, "accent", width))
         if self._planned is None:
-            return (*lines, (Span(f" {_HINT}", "dim"),))
+            return (*lines, *_told(_HINT, "dim", width))
         if self._planned.fit is None:
             return (*lines, *failure_lines(self._planned.failure, width))
         return (*lines, *fit_lines(self._planned.fit, width))
@@ -297,3 +300,9 @@ class HostScreen(LiveScreen[None]):
                 self.post_message(self.Asked(End(patience)))
 
         self.app.push_screen(question, answered)
+
+
+def _told(text: str, tone: Tone, width: int) -> tuple[Line, ...]:
+    """A sentence over as many lines as it needs, one cell from the edge as all the rest."""
+    pieces = textwrap.wrap(text, max(16, width - 1))
+    return tuple((Span(f" {piece}", tone),) for piece in pieces)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from textual.widgets import Input
 from tui_desk import FIT, FakeDesk
@@ -24,6 +26,9 @@ from diffuse_tui.presenter.hosting import (
 )
 from diffuse_tui.screens.host import HostScreen
 from diffuse_tui.widgets.model_input import Proposals
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
 
 PLAIN = {"stage": "holds no slice"}
 LOADING = {
@@ -191,6 +196,25 @@ async def test_quitting_asks_what_becomes_of_a_host_of_the_apps(
         await pilot.press("s")
         await until(pilot, lambda: pilot.app._exit)
         assert desk.orders == [Keep(keep=False)]
+
+
+async def test_sentences_keep_off_the_edge_however_many_lines_they_take() -> None:
+    there, desk = Node(), FakeDesk()
+    refusal = (
+        "here nothing can be hosted, for a reason that takes more than one line of this screen"
+    )
+
+    def told(pilot: Pilot[None]) -> list[str]:
+        return str(pilot.app.screen.query_one("#host-lines").visual).splitlines()
+
+    async with running(there, NARROW, desk=lambda: desk) as pilot:
+        await opened(pilot, there)
+        await shown(pilot, "Type a model or take one")
+        await until(pilot, lambda: len(told(pilot)) > 2)
+        assert all(line.startswith(" ") and len(line) <= 76 for line in told(pilot))
+        desk.say(Status(refusal=refusal))
+        await shown(pilot, "here nothing can be hosted")
+        assert [line.startswith(" ") for line in told(pilot)] == [False, True, True]
 
 
 async def test_where_hosting_is_refused_it_says_why_and_asks_nothing() -> None:
