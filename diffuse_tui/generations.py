@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.view import Failed
@@ -42,12 +43,15 @@ class Generations:
 
     def start(self, ask: ChatPane.Ask) -> None:
         """Run what was asked for."""
-        self._running = self._app.run_worker(self._generate(ask), group="generation")
+        # A callable and no coroutine: that would be left over where the app ends before it starts.
+        work = partial(self._generate, ask)
+        self._running = self._app.run_worker(work, group="generation")
 
     def stop(self) -> None:
         """Cancel it; closing the iterator stops the work on every host."""
         if self._running is not None:
-            self._running.cancel()
+            # Not before it has begun: a task that is cancelled then never tells that it is over.
+            asyncio.get_running_loop().call_soon(self._running.cancel)
 
     async def _generate(self, ask: ChatPane.Ask) -> None:
         try:

@@ -5,11 +5,12 @@ Nothing of what is searched for is ever read as a language: no character of it c
 
 from __future__ import annotations
 
+import sqlite3
 import unicodedata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import sqlite3
+from diffuse_tui.archive.transaction import all_or_nothing
 
 MAX_QUERY = 200
 MAX_WORDS = 8
@@ -109,10 +110,10 @@ def _index_new(database: sqlite3.Connection) -> None:
     ).fetchall()
     if not new:
         return
-    database.execute("SAVEPOINT words")
-    for (turn,) in new:
-        index_turn(database, turn)
-    database.execute("RELEASE words")
+    # Where it cannot be written now, as another app writes or the disk is full, it is read.
+    with suppress(sqlite3.OperationalError), all_or_nothing(database):
+        for (turn,) in new:
+            index_turn(database, turn)
 
 
 def _in_index(word: str) -> bool:

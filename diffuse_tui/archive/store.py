@@ -10,17 +10,18 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diffuse_tui.archive import rows, search
+from diffuse_tui.archive import rows, search, turns
 from diffuse_tui.archive.apps import AppMark
 from diffuse_tui.archive.opening import MEMORY, ArchiveError, is_damage, open_database, suspect
 from diffuse_tui.archive.schema import prepare_words
+from diffuse_tui.archive.transaction import all_or_nothing
 from diffuse_tui.archive.trouble import MayFail, otherwise
-from diffuse_tui.archive.upkeep import all_or_nothing, cut_left, leave_no_trace, purge_left, remove
+from diffuse_tui.archive.upkeep import cut_left, leave_no_trace, purge_left, remove
 from diffuse_tui.presenter.dialogue import Dialogue, DialogueHead, KeptTurn
 from diffuse_tui.presenter.titles import first_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from diffuse_tui.presenter.parameters import Params
 
@@ -30,8 +31,6 @@ MAX_KEPT = 10_000
 """Conversations; beyond, those that were not touched for longest go."""
 MAX_TURNS = 5000
 """Turns of one conversation that are read back, the newest."""
-INDEX_CHARS = 20_000
-"""Answers up to this long enter the index when they are complete; longer ones with a search."""
 
 
 def open_archive(path: str | Path) -> Archive:
@@ -129,8 +128,8 @@ class Archive(MayFail):
         at = dialogue.changed_at
         begun = min(dialogue.created_at, at)
         number = self.create(dialogue.model, dialogue.system, dialogue.params, begun)
-        for turn in dialogue.turns:
-            self.put_turn(number, turn, at)
+        if dialogue.turns:
+            self.put_turns(number, dialogue.turns, at, after=None)
         if dialogue.title:
             self.set_title(number, dialogue.title, at)
         return number
@@ -139,40 +138,43 @@ class Archive(MayFail):
     def put_turn(self, number: int, turn: KeptTurn, at: float) -> None:
         """Keep a turn of conversation `number`, in the place of one with the same number."""
         with all_or_nothing(self._database):
-            if not self._touch(number, at):
-                return
-            if self._words:
-                search.forget_words(
-                    self._database, "conversation = ? AND number = ?", (number, turn.number)
-                )
-            owner = self._owner if turn.state == "streaming" else ""
-            [(row,)] = self._database.execute(
-                f"INSERT INTO turn (conversation, owner, {rows.TURN}) "  # noqa: S608 - our names
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation, number) DO UPDATE "
-                "SET owner = excluded.owner, question = excluded.question, indexed = 0, "
-                "answer = excluded.answer, state = excluded.state, model = excluded.model, "
-                "note = excluded.note, at = excluded.at RETURNING id",
-                (number, owner, *rows.turn_values(turn)),
-            ).fetchall()
-            if turn.number == 0:
-                self._database.execute(
-                    "UPDATE conversation SET title = ? WHERE id = ? AND named = 0",
-                    (rows.storable(first_words(turn.question), rows.MAX_NAME), number),
-                )
-            short = len(turn.question) + len(turn.answer) <= INDEX_CHARS
-            if self._words and short and turn.state != "streaming":
-                search.index_turn(self._database, row)
+            if self._touch(number, at):
+                self._put(number, (turn,))
 
     @otherwise(None)
-    def drop_turns(self, number: int, from_number: int, at: float | None = None) -> None:
-        """Forget the turns from `from_number` on, as when a question is asked anew."""
+    def put_turns(
+        self, number: int, given: Sequence[KeptTurn], at: float, *, after: KeptTurn | None
+    ) -> bool | None:
+        """Keep turns in the place of all from the first of them on, if nobody else wrote some.
+
+        Args:
+            number: The conversation.
+            given: At least one turn; numbers in order.
+            at: Unix time in seconds.
+            after: The newest turn that is expected to be there, None for none.
+
+        Returns:
+            False when another app went on with the conversation or deleted it: nothing is changed
+            then. None when it cannot be kept, which is told apart.
+        """
         with all_or_nothing(self._database):
-            where, values = "conversation = ? AND number >= ?", (number, from_number)
-            if self._words:
-                search.forget_words(self._database, where, values)
-            self._database.execute(f"DELETE FROM turn WHERE {where}", values)  # noqa: S608
-            if at is not None:
-                self._touch(number, at)
+            there = turns.newest(self._database, number)
+            if number != NOT_KEPT and (
+                self.is_gone(number) or there != (after and (after.number, after.at))
+            ):
+                return False
+            if not self._touch(number, at):
+                return None
+            turns.drop_after(self._database, number, given[0].number, words=self._words)
+            self._put(number, given)
+            return True
+
+    def _put(self, number: int, given: Sequence[KeptTurn]) -> None:
+        for turn in given:
+            row = turns.put(self._database, number, turn, self._owner, words=self._words)
+            # Many at once enter the index with the next search: it takes a while.
+            if self._words and len(given) == 1:
+                turns.index(self._database, row, turn)
 
     def set_title(self, number: int, title: str, at: float) -> None:
         """Name a conversation; an empty name is its first question's first words again."""
@@ -216,12 +218,12 @@ class Archive(MayFail):
         ).fetchone()
         if row is None:
             return None
-        turns = self._database.execute(
+        found = self._database.execute(
             f"SELECT {rows.TURN} FROM turn WHERE conversation = ? "  # noqa: S608 - our names
             "ORDER BY number DESC LIMIT ?",
             (number, MAX_TURNS),
         ).fetchall()
-        return rows.dialogue(row, reversed(turns))
+        return rows.dialogue(row, reversed(found))
 
     @otherwise(False)
     def is_gone(self, number: int) -> bool:
@@ -292,11 +294,6 @@ class Archive(MayFail):
             (token, self._owner),
         )
         return done.rowcount == 1
-
-    @otherwise(0)
-    def prune(self, keep: int = MAX_KEPT) -> int:
-        """Remove the conversations that were changed longest ago, beyond `keep`; how many."""
-        return self._remove_over(keep)
 
     @otherwise(0)
     def mark_cut(self) -> int:

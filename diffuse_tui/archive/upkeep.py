@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from diffuse_tui.archive.search import forget_words
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
-
-
-@contextmanager
-def all_or_nothing(database: sqlite3.Connection) -> Iterator[None]:
-    """One transaction that writes; other apps wait for its end."""
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        database.execute("COMMIT")
-    except BaseException:
-        # A full disk may have taken it back by itself.
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
 
 
 def cut_left(database: sqlite3.Connection, running: AbstractSet[str]) -> int:

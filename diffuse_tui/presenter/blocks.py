@@ -44,11 +44,6 @@ class BlockCutter:
         """What is not settled yet; within code the line that grows."""
         return "\n".join([*self._lines, self._partial])
 
-    @property
-    def in_code(self) -> bool:
-        """Whether a code block is open."""
-        return bool(self._fence)
-
     def push(self, text: str) -> list[Piece]:
         """Add text; return what became settled. Lines are looked at once."""
         out: list[Piece] = []

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MAX_MESSAGES = 255
 MAX_CHARS = 200_000
 """Of all messages together; older turns stay on the screen but are not sent."""
+MAX_SYSTEM = MAX_CHARS // 2
+"""Of a system prompt."""
 
 
 class Context(NamedTuple):

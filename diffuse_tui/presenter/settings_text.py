@@ -22,9 +22,6 @@ from diffuse_tui.presenter.parameters import Params
 MAX_TEXT = 8_192
 """Characters of typed text that are looked at; all stop strings together are shorter."""
 
-MAX_SYSTEM = 100_000
-"""Characters of a system prompt; it is half of what travels with a question."""
-
 
 class Setting(NamedTuple):
     """One thing that can be set: its field in Params, its name for `/set`, and what to tell."""

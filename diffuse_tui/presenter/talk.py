@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 MAX_OTHERS = 8
 """How many replaced versions of the end of a conversation are kept."""
 
-MAX_SYSTEM = 20_000
-"""Characters of a system prompt."""
-
 
 class Talk(NamedTuple):
     """Turns in order, numbered from 0, and the settings for the next answer.
@@ -63,13 +60,6 @@ class Talk(NamedTuple):
             turns=self.turns[: self.at] + tail, others=(*rest, self.turns[self.at :])
         )
 
-    def taken_back(self) -> Talk:
-        """As before the last turn was asked anew; what came of it is forgotten."""
-        if not self.others:
-            return self
-        tail, rest = self.others[0], self.others[1:]
-        return self._replace(turns=self.turns[: self.at] + tail, others=rest)
-
     def answered(self, state: TurnState, answer: str, note: str = "") -> Talk:
         """The newest turn with its answer so far, or as it ended."""
         turn = msgspec.structs.replace(self.turns[-1], state=state, answer=answer, note=note)
@@ -77,8 +67,16 @@ class Talk(NamedTuple):
 
 
 def talk_of(dialogue: Dialogue) -> Talk:
-    """A kept conversation, to be gone on with. An answer that still streamed was cut."""
-    turns = tuple(_marked(turn) for turn in dialogue.turns)
+    """A kept conversation, to be gone on with. An answer that still streamed was cut.
+
+    Turns are numbered from 0 on, also where some could not be kept.
+    """
+    turns = tuple(
+        msgspec.structs.replace(
+            turn, number=number, state="cut" if turn.state == "streaming" else turn.state
+        )
+        for number, turn in enumerate(dialogue.turns)
+    )
     return Talk(turns=turns, system=dialogue.system, params=dialogue.params)
 
 
@@ -112,9 +110,5 @@ def settings_line(talk: Talk) -> str:
 
 def was_cut(dialogue: Dialogue) -> bool:
     """Whether an app ended in the middle of the last answer."""
-    return bool(dialogue.turns) and dialogue.turns[-1].state in ("streaming", "cut")
-
-
-def _marked(turn: KeptTurn) -> KeptTurn:
-    streaming = turn.state == "streaming"
-    return msgspec.structs.replace(turn, state="cut") if streaming else turn
+    # What streams is of an app that still runs.
+    return bool(dialogue.turns) and dialogue.turns[-1].state == "cut"

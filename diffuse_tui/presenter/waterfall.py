@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from diffuse_core.domain.pass_times import Spread
-    from diffuse_core.domain.view import RouteStep, StageTiming
+    from diffuse_core.domain.view import RouteStep, StageTiming, TextDelta
     from diffuse_tui.presenter.columns import Sort
 
     Pass = tuple[StageTiming, ...]
 
 MAX_PASSES = 4_096
+"""Passes of one answer whose times are kept."""
 MAX_STAGES = 8
 """Stages whose figures are told one by one."""
 MIN_BAR = 8
@@ -37,6 +38,33 @@ COLUMNS = (NUMBER, TOTAL, TEXT, BAR)
 _NOTHING = "No token has been measured yet: ask something, then come back."
 
 
+class Times:
+    """What is measured of an answer, while it grows and after.
+
+    Attributes:
+        passes: The times of each pass, at most `MAX_PASSES`.
+        texts: What each pass gave.
+        route: The Stages that the passes go through.
+        healed: Places of passes before which a lost Stage was replaced.
+    """
+
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
+        self.texts: list[str] = []
+        self.route: Sequence[RouteStep] = ()
+        self.healed: list[int] = []
+
+    def add(self, delta: TextDelta) -> None:
+        """More text; what comes without times of its own is of the pass before."""
+        if len(self.passes) >= MAX_PASSES:
+            return
+        if delta.stages:
+            self.passes.append(delta.stages)
+            self.texts.append(delta.text)
+        elif self.texts:
+            self.texts[-1] += delta.text
+
+
 class TokenRow(NamedTuple):
     """One pass; `number` counts from 1. `healed`: a Stage was replaced before it."""
 
@@ -50,7 +78,7 @@ class TokenRow(NamedTuple):
 def token_rows(
     passes: Sequence[Pass], texts: Sequence[str], healed: Collection[int] = ()
 ) -> tuple[TokenRow, ...]:
-    """The first `MAX_PASSES` passes; `healed` are the places of those that came after a heal."""
+    """A row for each pass; `healed` are the places of those that came after a heal."""
     return tuple(
         TokenRow(
             number=index + 1,
@@ -59,7 +87,7 @@ def token_rows(
             total_ms=sum(each.wire_ms + each.queue_ms + each.compute_ms for each in stages),
             healed=index in healed,
         )
-        for index, stages in enumerate(passes[:MAX_PASSES])
+        for index, stages in enumerate(passes)
     )
 
 
@@ -110,11 +138,10 @@ def ordered(rows: Sequence[TokenRow], sort: Sort | None) -> list[TokenRow]:
 
 def head_lines(passes: Sequence[Pass], route: Sequence[RouteStep]) -> tuple[Line, ...]:
     """For each Stage the usual milliseconds and those that 95 % stay within, and its share."""
-    some = passes[:MAX_PASSES]
-    times = stage_times(some, len(route))
+    times = stage_times(passes, len(route))
     if not times:
         return ((Span(_NOTHING, "dim"),),)
-    count = len(typical(some, len(route)))
+    count = len(typical(passes, len(route)))
     lines: list[Line] = [
         (Span(f"{counted(count, 'pass', 'passes')} · ms, usual/95 % · {LEGEND}", "dim"),)
     ]

@@ -285,13 +285,11 @@ class MainScreen(FramedScreen[None]):
         from diffuse_tui.screens.waterfall import WaterfallScreen
 
         pane = self.query_one(ChatPane)
-        answer = pane.last_answer
-        if answer is None or not answer.passes:
-            pane.say("no answer of this conversation has times yet", "warning")
+        times = pane.times
+        if times is None or not times.passes:
+            pane.say("no times are known of the last answer", "warning")
             return
-        self.app.push_screen(
-            WaterfallScreen(self._facts, answer.passes, answer.route, answer.texts, answer.healed)
-        )
+        self.app.push_screen(WaterfallScreen(self._facts, times))
 
     def _pick_by_name(self, name: str) -> None:
         models = self._facts.view.models if self._facts.view else ()

@@ -9,9 +9,9 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static, TextArea
 
+from diffuse_tui.presenter.context import MAX_SYSTEM
 from diffuse_tui.presenter.parameters import CHOICE, PRESETS, preset_of, with_preset
 from diffuse_tui.presenter.settings_text import (
-    MAX_SYSTEM,
     NAMES,
     SETTINGS,
     parse_setting,
@@ -19,6 +19,7 @@ from diffuse_tui.presenter.settings_text import (
     setting_text,
 )
 from diffuse_tui.screens.live import LiveScreen
+from diffuse_tui.widgets.watching import forget_closed
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -85,6 +86,10 @@ class ParametersScreen(LiveScreen["tuple[Params, str]"]):
         system.cursor_blink = False
         self.set_focus(self.query_one(f"#set-{NAMES[0]}"))
         self._check()
+
+    def on_unmount(self) -> None:
+        """Let go of the field for the system prompt, which follows the theme."""
+        forget_closed(self.app, "theme")
 
     def show_facts(self, facts: Facts) -> None:
         """The network changes nothing here."""

@@ -25,13 +25,10 @@ from diffuse_tui.widgets.line_table import GUTTER, LineTable
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from textual.app import ComposeResult
 
-    from diffuse_core.domain.view import RouteStep, StageTiming
     from diffuse_tui.presenter.facts import Facts
-    from diffuse_tui.presenter.waterfall import TokenRow
+    from diffuse_tui.presenter.waterfall import Times, TokenRow
 
 
 class WaterfallScreen(LiveScreen[None]):
@@ -39,10 +36,7 @@ class WaterfallScreen(LiveScreen[None]):
 
     Args:
         facts: The newest picture.
-        passes: Times of each pass; may grow while the screen is open.
-        route: The Stages that the passes went through.
-        texts: What each pass gave.
-        healed: Places of passes before which a lost Stage was replaced.
+        times: What was measured; may grow while the screen is open.
     """
 
     CRUMB = "Waterfall"
@@ -50,19 +44,9 @@ class WaterfallScreen(LiveScreen[None]):
         Binding("s", "slowest", "Slowest first"),
     ]
 
-    def __init__(
-        self,
-        facts: Facts,
-        passes: Sequence[tuple[StageTiming, ...]],
-        route: Sequence[RouteStep],
-        texts: Sequence[str],
-        healed: Collection[int] = (),
-    ) -> None:
+    def __init__(self, facts: Facts, times: Times) -> None:
         super().__init__(facts)
-        self._passes = passes
-        self._route = route
-        self._texts = texts
-        self._healed = healed
+        self._times = times
         self._rows: tuple[TokenRow, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -80,10 +64,11 @@ class WaterfallScreen(LiveScreen[None]):
     def show_facts(self, facts: Facts) -> None:
         """Passes may have come since the last picture."""
         del facts
-        if len(self._rows) != len(self._passes) or not self._rows:
-            self._rows = token_rows(self._passes, self._texts, self._healed)
+        times = self._times
+        if len(self._rows) != len(times.passes) or not self._rows:
+            self._rows = token_rows(times.passes, times.texts, times.healed)
             self.query_one("#waterfall-head", Static).update(
-                content(head_lines(self._passes, self._route))
+                content(head_lines(times.passes, times.route))
             )
             self._show()
 
@@ -118,5 +103,5 @@ class WaterfallScreen(LiveScreen[None]):
         self._tell(table.cursor_key)
 
     def _tell(self, key: str | None) -> None:
-        lines = detail_lines(self._rows[int(key) - 1], self._route) if key else ()
+        lines = detail_lines(self._rows[int(key) - 1], self._times.route) if key else ()
         self.query_one("#waterfall-pass", Static).update(content(lines))

@@ -22,14 +22,12 @@ from diffuse_tui.presenter.conversation import (
     waiting_line,
 )
 from diffuse_tui.presenter.spans import Span, plain
+from diffuse_tui.presenter.waterfall import Times
 
 if TYPE_CHECKING:
-    from diffuse_core.domain.view import GenerateEvent, RouteStep, StageTiming
+    from diffuse_core.domain.view import GenerateEvent
     from diffuse_tui.presenter.dialogue import TurnState
     from diffuse_tui.widgets.turn import TurnView
-
-MAX_PASSES = 4096
-"""Passes whose times are kept for the waterfall."""
 
 
 class Outcome(NamedTuple):
@@ -64,11 +62,7 @@ class Answer:
         self.anew = anew
         self.stopping = False
         self.outcome: Outcome | None = None
-        self.passes: list[tuple[StageTiming, ...]] = []
-        self.texts: list[str] = []
-        self.route: tuple[RouteStep, ...] = ()
-        self.healed: list[int] = []
-        """Places of passes before which a lost Stage was replaced."""
+        self.times = Times()
         self._left_out = left_out
         self._seed = seed
 
@@ -83,16 +77,17 @@ class Answer:
             return None
         match event:
             case RouteChosen(route=route, prompt_tokens=tokens):
-                self.route = route
+                self.times.route = route
                 self.view.note([opened_line(route, tokens)], passing=True)
             case TextDelta() as delta:
-                self._add(delta)
+                self.view.add(delta.text)
+                self.times.add(delta)
             case Waiting() as waiting:
                 self.view.happened(waiting_line(waiting))
             case Healed() as healed:
                 # The text goes on; Finished.events tell more of it at the end.
-                self.route = healed.route
-                self.healed.append(len(self.passes))
+                self.times.route = healed.route
+                self.times.healed.append(len(self.times.passes))
                 self.view.happened(healed_line(healed))
             case Audited() as found:
                 self.view.happened(audited_line(found))
@@ -112,17 +107,9 @@ class Answer:
             self._fail("the answer ended without a word why; ask again")
         return self.outcome or Outcome("failed", "")
 
-    def _add(self, delta: TextDelta) -> None:
-        self.view.add(delta.text)
-        if delta.stages and len(self.passes) < MAX_PASSES:
-            self.passes.append(delta.stages)
-            self.texts.append(delta.text)
-        elif self.texts and len(self.passes) < MAX_PASSES:
-            self.texts[-1] += delta.text
-
     def _finish(self, done: Finished) -> None:
-        self.route = done.route
-        lines = finished_lines(done, self._left_out, self.passes, self._seed)
+        self.times.route = done.route
+        lines = finished_lines(done, self._left_out, self.times.passes, self._seed)
         state: TurnState = "stopped" if done.finish_reason == "cancelled" else "done"
         self.view.finish(lines, brief_line(done), state)
         self.outcome = Outcome(state, "\n".join(plain(line) for line in lines))

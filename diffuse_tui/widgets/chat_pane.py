@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from diffuse_tui.presenter.dialogue import Dialogue
     from diffuse_tui.presenter.parameters import Params
     from diffuse_tui.presenter.spans import Tone
-    from diffuse_tui.widgets.answering import Answer
+    from diffuse_tui.presenter.waterfall import Times
     from diffuse_tui.widgets.chips import ChipArea
     from diffuse_tui.widgets.commands import Commands
 
@@ -99,9 +99,9 @@ class ChatPane(Vertical):
         return self._exchange.talk
 
     @property
-    def last_answer(self) -> Answer | None:
-        """The newest answer of this run of the app, with the times of its passes."""
-        return self._exchange.answer or self._exchange.last
+    def times(self) -> Times | None:
+        """Where the time of the last answer that is shown went, as far as that is known."""
+        return self._exchange.times
 
     @property
     def dialogue_id(self) -> int | None:
@@ -259,11 +259,14 @@ class ChatPane(Vertical):
         stopping = self._exchange.stopping
         queued = self._exchange.ended(message.number)
         note = self._exchange.ending_note()
-        model = self._answerer.model
-        if queued and model is not None and not stopping and self._answerer.refusal is None:
-            self._exchange.ask(queued, model)
-            return
         if queued is not None:
+            model = self._answerer.model
+            if note is None and not stopping:
+                why = self._answerer.why_not()
+                if why is None and model is not None:
+                    self._exchange.ask(queued, model)
+                    return
+                note = (why or "", "bad")
             self._exchange.give_back(queued)
         if not self.busy:
             self.say(*(note or (None,)))
@@ -323,8 +326,8 @@ class ChatPane(Vertical):
     def regenerate(self) -> str:
         """Answer the last question anew; the answer so far is kept beside."""
         last = self.talk.last
-        if self.busy:
-            return BUSY
+        if why_not := self._exchange.why_not_now():
+            return why_not
         if last is None:
             return "nothing to answer anew yet"
         if why := self._why_not(last.question):

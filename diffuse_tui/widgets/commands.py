@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diffuse_tui.presenter import slash
 from diffuse_tui.presenter.blocks import code_blocks
-from diffuse_tui.presenter.talk import MAX_SYSTEM
+from diffuse_tui.presenter.context import MAX_SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from diffuse_tui.presenter.answerer import name_of
-from diffuse_tui.presenter.talk import Talk
+from diffuse_tui.presenter.talk import MAX_OTHERS, Talk
 from diffuse_tui.widgets.keeping import Keeper, unix_now
 
 if TYPE_CHECKING:
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.view import GenerateEvent, GenerateRequest, ModelView
     from diffuse_tui.presenter.spans import Tone
+    from diffuse_tui.presenter.waterfall import Times
     from diffuse_tui.widgets.answering import Answer, Outcome
     from diffuse_tui.widgets.conversation_view import ConversationView
     from diffuse_tui.widgets.prompt import Prompt
 
 BUSY = "an answer is running; press Esc first"
+EDITING = "the last question is being edited; Enter asks it anew, Esc leaves it"
 
 
 class Exchange:
@@ -39,9 +41,8 @@ class Exchange:
         quiet: Callable[[], None],
     ) -> None:
         self.talk = Talk()
-        self.keeper = Keeper()
+        self.keeper = Keeper(lambda text: view.notify(text, severity="warning", markup=False))
         self.answer: Answer | None = None
-        self.last: Answer | None = None
         self.queued: str | None = None
         self.editing: int | None = None
         self._view = view
@@ -50,6 +51,8 @@ class Exchange:
         self._quiet = quiet
         self._number = 0
         self._draft = ""
+        self._before = self.talk
+        self._times: dict[float, Times] = {}
         self._after: tuple[str, Tone] | None = None
 
     @property
@@ -64,14 +67,27 @@ class Exchange:
             return self.answer.text
         return next((turn.answer for turn in reversed(self.talk.turns) if turn.answer), "")
 
+    @property
+    def times(self) -> Times | None:
+        """Where the newest turn's time went; None when it is of another run of the app."""
+        last = self.talk.last
+        return self._times.get(last.at) if last is not None else None
+
     def begin(self, talk: Talk) -> None:
         """Go on with another conversation; nothing may run."""
         self.talk = talk
         self.keeper.begin()
-        self.last = self.queued = self.editing = None
+        self.queued = self.editing = None
+        self._times.clear()
         self._view.show_from(0, talk.turns)
 
     # --- asking -----------------------------------------------------------------------------
+
+    def why_not_now(self) -> str:
+        """Why what was asked last cannot be changed now, "" when it can."""
+        if self.answer is not None:
+            return BUSY
+        return EDITING if self.editing is not None else ""
 
     def send(self, question: str, model: ModelView) -> None:
         """Ask, in the place of the question that is edited if one is; or wait for the answer."""
@@ -80,6 +96,9 @@ class Exchange:
             return
         number, self.editing = self.editing, None
         self.ask(question, model, number)
+        draft, self._draft = self._draft, ""
+        if number is not None and draft:
+            self._prompt.put(draft)
 
     def ask(self, question: str, model: ModelView, anew: int | None = None) -> None:
         """Ask; with `anew` in the place of the turn of that number and all after it."""
@@ -88,6 +107,7 @@ class Exchange:
         from diffuse_tui.widgets.answering import Answer
 
         name, now = name_of(model), unix_now()
+        self._before = self.talk
         if anew is None:
             self.talk = self.talk.asked(question, name, now)
         else:
@@ -98,6 +118,9 @@ class Exchange:
         self.answer = Answer(
             view, self._number, left_out=ask.left_out, seed=ask.seed, anew=anew is not None
         )
+        self._times[now] = self.answer.times
+        if len(self._times) > MAX_OTHERS + 1:
+            del self._times[min(self._times)]
         self.keep()
         self._start(self._number, ask.request)
 
@@ -107,14 +130,14 @@ class Exchange:
         if answer is None or answer.outcome is not None or (answer.anew and not answer.text):
             return
         self.talk = self.talk.answered("streaming", answer.text)
-        self.keeper.turn(self.talk)
+        self.keeper.keep(self.talk)
 
     def leave(self) -> None:
         """The app ends: what there is of an answer is kept as stopped."""
         answer = self.answer
         if answer is not None and answer.outcome is None and (answer.text or not answer.anew):
             self.talk = self.talk.answered("stopped", answer.text, "■ stopped: the app was left")
-            self.keeper.turn(self.talk)
+            self.keeper.keep(self.talk)
 
     def arrived(self, number: int, event: GenerateEvent) -> None:
         """Show what came; what comes late from an earlier generation is dropped."""
@@ -131,9 +154,13 @@ class Exchange:
             return None
         if answer.outcome is None:
             self._settle(answer, answer.end())
-        self.answer, self.last = None, answer
+        self.answer = None
         self._view.settled()
         queued, self.queued = self.queued, None
+        failed = answer.outcome is not None and answer.outcome.state == "failed"
+        if queued is not None and failed and self._after is None:
+            # It was asked in the belief that there would be an answer before it.
+            self._after = ("what waited was not sent · ↑ recalls it", "warning")
         return queued
 
     def ending_note(self) -> tuple[str, Tone] | None:
@@ -147,19 +174,20 @@ class Exchange:
         if answer.anew and not answer.text and outcome.state != "done":
             self._take_back(outcome)
             return
-        self.keeper.turn(self.talk)
+        self.keeper.keep(self.talk)
         if outcome.state == "failed":
             self.give_back(self.talk.turns[-1].question)
 
     def _take_back(self, outcome: Outcome) -> None:
         """Nothing came of asking anew: what was there before is shown and kept again."""
-        question = self.talk.turns[-1].question
-        self.talk = self.talk.taken_back()
-        self._show_version()
-        if self.talk.turns[self.talk.at].question != question and not self._prompt.text:
+        asked = self.talk.turns[-1]
+        # What was set in the meantime stays.
+        self.talk = self._before._replace(system=self.talk.system, params=self.talk.params)
+        self._show_version(asked.number)
+        if self.talk.turns[asked.number].question != asked.question and not self._prompt.text:
             # Sent again it takes the same place.
-            self.editing = self.talk.at
-            self.give_back(question)
+            self.editing = asked.number
+            self.give_back(asked.question)
         why = "stopped" if outcome.state == "stopped" else f"not answered anew: {outcome.note}"
         self._after = (f"{why} · the earlier answer is back", "warning")
 
@@ -194,15 +222,14 @@ class Exchange:
     def other_version(self) -> str:
         """Show what regenerating or editing replaced, each time an earlier one; "" or why not."""
         other = self.talk.other()
-        if self.answer is not None:
-            return BUSY
+        if why := self.why_not_now():
+            return why
         if other is None:
             return "nothing was answered anew or edited here"
         self.talk = other
-        self._show_version()
+        self._show_version(other.at)
         return ""
 
-    def _show_version(self) -> None:
-        first = self.talk.at
+    def _show_version(self, first: int) -> None:
         self._view.show_from(first, self.talk.turns[first:])
-        self.keeper.turns_from(self.talk, first)
+        self.keeper.keep(self.talk)

@@ -6,9 +6,16 @@ import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from diffuse_tui.archive.store import Archive
     from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
     from diffuse_tui.presenter.talk import Talk
+
+COPIED = (
+    "another app went on with this conversation, or deleted it: "
+    "what is on the screen is kept as a copy from here on"
+)
 
 
 def unix_now() -> float:
@@ -17,18 +24,24 @@ def unix_now() -> float:
 
 
 class Keeper:
-    """Keeps one conversation up to date in the archive; it is created with its first question."""
+    """Keeps one conversation up to date in the archive; it is created with its first question.
 
-    def __init__(self) -> None:
+    Args:
+        tell: Called with what the user should know.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
         self._archive: Archive | None = None
         self._id: int | None = None
         self._title = ""
-        self._written: KeptTurn | None = None
+        self._model = ""
+        self._stored: tuple[KeptTurn, ...] = ()
 
     @property
     def id(self) -> int | None:
         """The archive's number of the conversation, None while it is not kept."""
-        return self._id or None
+        return self._id
 
     @property
     def title(self) -> str:
@@ -41,32 +54,40 @@ class Keeper:
 
     def begin(self) -> None:
         """The next question begins another conversation."""
-        self._id, self._title, self._written = None, "", None
+        self._id, self._title, self._model, self._stored = None, "", "", ()
 
     def go_on(self, dialogue: Dialogue) -> None:
         """Keep what follows in a conversation that is there already."""
-        self._id, self._title, self._written = dialogue.id, dialogue.title, None
+        self.begin()
+        self._title = dialogue.title
+        # One so long that its beginning was not read goes on as another: nothing of it is lost.
+        if not dialogue.turns or dialogue.turns[0].number == 0:
+            self._id, self._model, self._stored = dialogue.id, dialogue.model, dialogue.turns
 
-    def turn(self, talk: Talk) -> None:
-        """Write the newest turn, when it is not written so already."""
-        turn = talk.last
-        if self._archive is None or turn is None or turn == self._written:
-            return
-        if self._id is None:
-            self._id = self._create(self._archive, talk)
-        elif self._written is None or self._written.model != turn.model:
-            self._archive.set_model(self._id, turn.model, unix_now())
-        self._archive.put_turn(self._id, turn, unix_now())
-        self._written = turn
+    def keep(self, talk: Talk) -> None:
+        """Write what is not written so already, in the place of what was there from it on.
 
-    def turns_from(self, talk: Talk, first: int) -> None:
-        """Write all turns from `first` on in the place of those that are kept."""
-        if self._archive is None or self._id is None:
+        Where the file does not have what this app left there, another app wrote in the meantime:
+        both go on, this one with a copy.
+        """
+        archive, turns, now = self._archive, talk.turns, unix_now()
+        if archive is None or not turns or turns == self._stored:
             return
-        self._archive.drop_turns(self._id, first)
-        self._written = None
-        for turn in talk.turns[first:]:
-            self._archive.put_turn(self._id, turn, unix_now())
+        if self._id is None and not self._create(archive, talk, now):
+            return
+        same = self._same(turns)
+        after = self._stored[-1] if self._stored else None
+        kept = archive.put_turns(self._id or 0, turns[same:], now, after=after)
+        if kept is False:
+            self._title = f"{self._title} (copy)" if self._title else ""
+            self._id, self._stored = None, ()
+            self._tell(COPIED)
+            self.keep(talk)
+        elif kept:
+            self._stored = turns
+            if turns[-1].model != self._model:
+                self._model = turns[-1].model
+                archive.set_model(self._id or 0, self._model, now)
 
     def settings(self, talk: Talk) -> None:
         """System prompt or parameters changed."""
@@ -80,11 +101,16 @@ class Keeper:
         if self._archive is not None and self._id is not None:
             self._archive.set_title(self._id, title, unix_now())
 
-    def _create(self, archive: Archive, talk: Talk) -> int:
-        """Begin a conversation with all turns before the newest."""
-        number = archive.create(talk.turns[-1].model, talk.system, talk.params, unix_now())
-        for turn in talk.turns[:-1]:
-            archive.put_turn(number, turn, unix_now())
-        if self._title:
-            archive.set_title(number, self._title, unix_now())
-        return number
+    def _same(self, turns: tuple[KeptTurn, ...]) -> int:
+        """How many turns are in the file as they are here; never all, so that one is written."""
+        pairs = enumerate(zip(turns[:-1], self._stored, strict=False))
+        changed = (place for place, (turn, stored) in pairs if turn != stored)
+        return next(changed, min(len(turns) - 1, len(self._stored)))
+
+    def _create(self, archive: Archive, talk: Talk, now: float) -> bool:
+        """Begin a conversation there; False when that cannot be, which is tried again."""
+        self._model = talk.turns[-1].model
+        self._id = archive.create(self._model, talk.system, talk.params, now) or None
+        if self._id is not None and self._title:
+            archive.set_title(self._id, self._title, now)
+        return self._id is not None

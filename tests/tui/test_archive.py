@@ -95,8 +95,7 @@ def test_the_file_is_for_its_owner_only(path: Path) -> None:
 
 def test_settings_and_turns_change_in_place(archive: Archive) -> None:
     number = begun(archive, turns=4)
-    archive.drop_turns(number, 2, 11.0)
-    archive.put_turn(number, turn(2, "Other?"), 12.0)
+    assert archive.put_turns(number, [turn(2, "Other?")], 12.0, after=turn(3)) is True
     archive.set_system(number, "Rhyme.", 13.0)
     archive.set_params(number, Params(top_k=3), 14.0)
     archive.set_model(number, "big@cd", 15.0)
@@ -169,7 +168,7 @@ def test_deleted_conversations_come_back_until_the_app_ends(path: Path) -> None:
 def test_the_oldest_go_beyond_the_bound(archive: Archive) -> None:
     numbers = [begun(archive, f"q{index}", at=10.0 + index) for index in range(6)]
     archive.put_turn(numbers[0], turn(1, "again?"), 99.0)
-    assert archive.prune(keep=2) == 4
+    assert archive._remove_over(2) == 4
     assert [head.id for head in archive.heads()] == [numbers[0], numbers[5]]
     assert archive.heads("q1") == ()
     assert archive.size() > 0

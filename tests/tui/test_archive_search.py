@@ -99,8 +99,14 @@ def test_an_answer_that_runs_is_found_too(archive: Archive) -> None:
         archive.put_turn(number, turn, 4.0)
         assert found(archive, answer) == [number]
     assert found(archive, "moon") == found(archive, "sun") == []
-    archive.drop_turns(number, 0)
+    shorter = [KeptTurn(number=0, question="why", answer="moon", state="done")]
+    for number_after in (1, 2):
+        later = KeptTurn(number=number_after, question="sun", state="done")
+        archive.put_turn(number, later, 5.0)
+    last = archive.load(number).turns[-1]
+    assert archive.put_turns(number, shorter, 6.0, after=last)
     assert found(archive, "sun") == []
+    assert found(archive, "moon") == [number]
 
 
 def test_accents_do_not_matter_to_the_index() -> None:
@@ -126,7 +132,6 @@ def test_any_query_is_harmless(archive: Archive, query: str, text: str) -> None:
     assert all(len(head.snippet) < 200 and "\n" not in head.snippet for head in heads)
     stored = archive.load(number).turns[0].answer
     assert stored == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in query)
-    archive.drop_turns(number, 0)
 
 
 @settings(max_examples=100, deadline=None)
@@ -187,7 +192,7 @@ def test_one_search_indexes_so_much_and_reads_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     archive = Archive()
-    monkeypatch.setattr("diffuse_tui.archive.store.INDEX_CHARS", 0)
+    monkeypatch.setattr("diffuse_tui.archive.turns.INDEX_CHARS", 0)
     monkeypatch.setattr(search, "INDEXED_AT_ONCE", 3)
     numbers = [keep(archive, ("why", "heap")) for _ in range(5)]
     for left in (2, 0):

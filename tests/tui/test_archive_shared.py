@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diffuse_tui.archive.store import Archive
+from diffuse_tui.archive.store import NOT_KEPT, Archive
 from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.parameters import Params
 
@@ -20,7 +20,7 @@ _ROOT = Path(__file__).parents[2]
 
 _WRITER = """
 import sys
-from diffuse_tui.archive.store import Archive
+from diffuse_tui.archive.store import NOT_KEPT, Archive
 from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.parameters import Params
 
@@ -133,6 +133,51 @@ def test_another_program_that_holds_the_file_is_told_and_outlived(
     archive.put_turn(number, streaming(), 3.0)
     assert len(archive.load(number).turns) == 1
     archive.close()
+
+
+def test_a_search_that_cannot_index_reads_and_leaves_no_transaction_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diffuse_tui.archive.opening.BUSY_S", 0.01)
+    monkeypatch.setattr("diffuse_tui.archive.turns.INDEX_CHARS", 0)
+    archive = Archive(tmp_path / "chats.db")
+    number = archive.create("tiny@ab", "", Params(), 1.0)
+    done = KeptTurn(number=0, question="heap", state="done")
+    archive.put_turn(number, done, 2.0)
+    holder = sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    assert [head.id for head in archive.heads("heap")] == [number]
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert archive.put_turns(number, [done], 3.0, after=done)
+    assert archive.notice == ""
+    archive.close()
+
+
+def test_turns_of_another_app_are_never_overwritten(tmp_path: Path) -> None:
+    one, other = Archive(tmp_path / "chats.db"), Archive(tmp_path / "chats.db")
+    number = one.create("tiny@ab", "", Params(), 1.0)
+    first, mine, theirs = (
+        KeptTurn(number=n, question=q, state="done", at=at)
+        for n, q, at in ((0, "first", 1.0), (1, "mine", 2.0), (1, "theirs", 3.0))
+    )
+    assert other.put_turns(number, [first], 1.0, after=first) is False
+    assert one.put_turns(number, [first], 1.0, after=None) is True
+    assert one.put_turns(number, [mine], 2.0, after=first) is True
+    assert other.put_turns(number, [theirs], 3.0, after=first) is False
+    assert one.load(number).turns == (first, mine)
+    assert one.load(number).changed_at == 2.0
+    # Answered anew: the number is the same, the time is not.
+    anew = KeptTurn(number=0, question="first", answer="again", state="done", at=4.0)
+    assert other.put_turns(number, [anew], 4.0, after=mine) is True
+    assert one.load(number).turns == (anew,)
+    assert one.put_turns(number, [first, mine], 5.0, after=first) is False
+    other.delete(number)
+    assert one.put_turns(number, [mine], 6.0, after=anew) is False
+    assert one.put_turns(NOT_KEPT, [first], 6.0, after=None) is None
+    assert one.notice == ""
+    one.close()
+    other.close()
 
 
 @pytest.mark.slow

@@ -182,8 +182,8 @@ async def test_the_system_prompt_and_settings_travel_along() -> None:
         assert prompt.text == "/set temperature hot"
         await say(pilot, "/params seed")
         await shown(pilot, "give each name its value")
-        await say(pilot, "/system " + "x" * 20_001)
-        await shown(pilot, "too long: at most 20,000")
+        await say(pilot, "/system " + "x" * 100_001)
+        await shown(pilot, "too long: at most 100,000")
         assert pane.talk.system == "Answer in [French]."
         # Without a seed of its own each answer has another.
         await say(pilot, "/set seed none")
@@ -304,15 +304,25 @@ async def test_the_settings_and_the_waterfall_open_from_the_chat() -> None:
     async with running(there) as pilot:
         fake = await ready(pilot, there)
         await pilot.press("escape", "v")
-        await shown(pilot, "no answer of this conversation has times yet")
+        await shown(pilot, "no times are known of the last answer")
         await ask(pilot, fake, "Hello")
         usual = (StageTiming(1.0, 0.5, 9.0), StageTiming(0.5, 0.0, 10.5))
         await answer(pilot, fake, TextDelta("one", (1,), stages=usual), TextDelta("two", (2,)))
-        answered = pilot.app.query_one(ChatPane).last_answer
-        assert answered is not None
-        assert answered.texts == ["onetwo"]
+        measured = pilot.app.query_one(ChatPane).times
+        assert measured is not None
+        assert measured.texts == ["onetwo"]
         await pilot.press("escape", "v")
         await until(pilot, lambda: type(pilot.app.screen).__name__ == "WaterfallScreen")
+        await pilot.press("escape")
+        # Each version has its own times.
+        await pilot.press("escape", "R")
+        await until(pilot, lambda: len(fake.generations) == 2)
+        await answer(pilot, fake, TextDelta("three", (3,), stages=usual))
+        assert pilot.app.query_one(ChatPane).times.texts == ["three"]
+        await pilot.press("escape", "u")
+        assert pilot.app.query_one(ChatPane).times is measured
+        await pilot.press("v")
+        await shown(pilot, "onetwo")
         await pilot.press("escape")
         await say(pilot, "/params")
         await until(pilot, lambda: type(pilot.app.screen).__name__ == "ParametersScreen")

@@ -160,11 +160,9 @@ def test_code_comes_line_by_line_and_may_stay_open() -> None:
         Piece("line", "b"),
         Piece("line", "```"),
     ]
-    assert cutter.in_code
     assert cutter.push("c") == []
     assert cutter.tail == "c"
     assert cutter.flush() == [Piece("line", "c"), Piece("end")]
-    assert not cutter.in_code
     # Three marks with others after them are code within a line.
     assert cut("```a``` b")[0].kind == "text"
 

@@ -80,23 +80,19 @@ def test_editing_another_place_forgets_versions_of_the_first() -> None:
     assert len(talk.others) == 1
 
 
-def test_nothing_came_of_asking_anew() -> None:
-    talk = answered(("a", "b")).asked_anew(0, "a!", NAME).answered("failed", "", "lost")
-    assert said(talk.taken_back()) == [(0, "a", "b")]
-    assert talk.taken_back().others == ()
-    assert answered(("a", "b")).taken_back() == answered(("a", "b"))
-
-
 def test_a_kept_conversation_and_one_that_was_cut() -> None:
     turns = (
         KeptTurn(number=0, question="a", answer="b", state="done"),
-        KeptTurn(number=1, question="c", answer="d"),
+        KeptTurn(number=2, question="c", answer="d"),
     )
     kept = Dialogue(id=4, title="t", system="s", params=Params(top_k=2), turns=turns)
-    assert was_cut(kept)
+    assert not was_cut(kept)  # It streams in an app that runs.
     talk = talk_of(kept)
     assert (talk.turns[0], talk.system, talk.params.top_k) == (turns[0], "s", 2)
     assert talk.turns[1].state == "cut"
+    # A turn between them could not be kept.
+    assert talk.asked("e", NAME).turns[-1].number == 2
+    assert was_cut(Dialogue(id=4, title="t", turns=talk.turns))
     assert not was_cut(Dialogue(id=1, title="", turns=turns[:1]))
     assert not was_cut(Dialogue(id=1, title=""))
     back = as_dialogue(talk, 4, "")

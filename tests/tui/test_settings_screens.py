@@ -8,7 +8,7 @@ from textual.widgets import Input, TextArea
 from tui_driver import screen_text, shown, until
 
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import RouteStep, StageTiming
+from diffuse_core.domain.view import RouteStep, StageTiming, TextDelta
 from diffuse_tui.presenter.banner import Link
 from diffuse_tui.presenter.columns import Sort
 from diffuse_tui.presenter.facts import Facts
@@ -16,6 +16,7 @@ from diffuse_tui.presenter.parameters import PRESETS, Params
 from diffuse_tui.presenter.spans import plain
 from diffuse_tui.presenter.waterfall import (
     MAX_PASSES,
+    Times,
     bar,
     cells,
     detail_lines,
@@ -49,7 +50,18 @@ def test_rows_of_tokens_and_their_scale() -> None:
     assert told == ["2", "20.0", "b⏎", f"░░▒{'█' * 16}░░{'█' * 19}"]
     assert cells(rows[2], 20.0, 20)[0].text == "✚3"
     assert cells(rows[31], 20.0, 20)[3].text == "░" * 19 + "›"
-    assert len(token_rows([USUAL] * 5_000, ())) == MAX_PASSES
+
+
+def test_times_are_bounded_and_text_without_any_is_of_the_pass_before() -> None:
+    times = Times()
+    for text, stages in (("lost", ()), ("a", USUAL), ("b", ()), ("c", USUAL)):
+        times.add(TextDelta(text, stages=stages))
+    assert (times.texts, times.passes) == (["ab", "c"], [USUAL, USUAL])
+    for _ in range(MAX_PASSES + 9):
+        times.add(TextDelta("d", stages=USUAL))
+    times.add(TextDelta("e"))
+    assert len(times.passes) == len(times.texts) == MAX_PASSES
+    assert times.texts[-1] == "d"
 
 
 def test_bars_bear_anything() -> None:
@@ -94,9 +106,10 @@ async def opened(pilot: Pilot[None], screen: object) -> list[object]:
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 18)])
 async def test_the_waterfall_is_walked_and_sorted(size: tuple[int, int]) -> None:
-    passes = list(PASSES)
+    times = Times()
+    times.passes, times.texts, times.route = list(PASSES), [f"t{n}" for n in range(60)], ROUTE
     async with drawn(size=size) as pilot:
-        screen = WaterfallScreen(FACTS, passes, ROUTE, [f"t{n}" for n in range(60)])
+        screen = WaterfallScreen(FACTS, times)
         await opened(pilot, screen)
         await shown(pilot, "39 passes")
         await shown(pilot, "the prompt's pass")
@@ -107,7 +120,7 @@ async def test_the_waterfall_is_walked_and_sorted(size: tuple[int, int]) -> None
         await shown(pilot, "token 32 t31 60.0 ms")
         await pilot.press("s", "G")
         await shown(pilot, "token 40 t39")
-        passes.append(USUAL)
+        times.passes.append(USUAL)
         screen.show(FACTS)
         await shown(pilot, "40 passes")
         assert len(screen.query_one(LineTable).keys) == 41
