@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import Footer
 
 from diffuse_tui.screens.frame import FramedScreen
 from diffuse_tui.widgets.banner import Banner
+from diffuse_tui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -53,7 +53,7 @@ class LiveScreen(FramedScreen[Result]):
         with Vertical(classes="live-body"):
             yield from self.compose_body()
         yield self.too_small()
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Draw what is known already."""

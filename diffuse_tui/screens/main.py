@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Footer
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.answerer import name_of
@@ -25,6 +24,7 @@ from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.coverage_map import CoverageMap
 from diffuse_tui.widgets.event_log import EventLog
 from diffuse_tui.widgets.event_panel import EventPanel
+from diffuse_tui.widgets.key_line import KeyLine
 from diffuse_tui.widgets.machine_panel import MachinePanel
 from diffuse_tui.widgets.prompt import Prompt
 from diffuse_tui.widgets.replica_table import ReplicaPanel, ReplicaTable
@@ -97,7 +97,7 @@ class MainScreen(FramedScreen[None]):
     ]
 
     def __init__(self, title: str, wanted: str | None, *, open_chat: bool = False) -> None:
-        super().__init__()
+        super().__init__(classes="-page-chat")
         self._facts = Facts(title, wanted, None, None, Link("connecting"))
         self._history = NodeHistory()
         self._chosen: str | None = None
@@ -120,7 +120,7 @@ class MainScreen(FramedScreen[None]):
                     yield EventPanel()
             yield ChatPane()
         yield self.too_small()
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Start in the chat, so that what is typed at once is text and no command."""
