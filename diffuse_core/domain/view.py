@@ -38,7 +38,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     `distance_s` is the round trip that coordinates tell, None where one of the two has none.
 
     `relays` are the node ids of the Sentinels through which it is met; none when it is dialled.
-    `quarantine` is how it stands with whoever looks, because of audits; set by commands.
+    `quarantine` is how it stands with whoever looks, because of audits.
     """
 
     node: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +29,7 @@ from diffuse_core.domain.view import (
     GenerateEvent,
     Healed,
     NetworkView,
+    NodeView,
     Telemetry,
 )
 from diffuse_core.errors import ChannelClosed, DiffuseError
@@ -38,7 +39,7 @@ from diffuse_core.services.sensing import Sensing
 from diffuse_core.services.tasks import Dropped, TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from diffuse_core.ports import Hardware, Sensors
     from diffuse_core.services.client import ClientService
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 MAX_GENERATIONS = 16
-MAX_MODELS = 128
+MAX_MODELS, MAX_NODES = 128, 2048
 """In a picture that would be too large for one frame."""
 OWNER_ONLY = "only this node's owner may ask that"
 """All that anybody else ever gets to hear, whatever they sent."""
@@ -143,11 +144,10 @@ class FeedService:
             return
 
     async def _send(self, link: Link, update: FeedUpdate) -> None:
-        try:
-            await link.send(Update(update))
-        except ValueError:
-            # Thousands of strangers may say as much of themselves as a record can hold.
-            await link.send(Update(msgspec.structs.replace(update, view=shortened(update.view))))
+        for view in pictures(update.view):
+            with suppress(ValueError):
+                await link.send(Update(msgspec.structs.replace(update, view=view)))
+                return
 
     def update(self, events: tuple[Event, ...] = ()) -> FeedUpdate:
         """The picture of this moment."""
@@ -267,8 +267,21 @@ class FeedService:
                 task.cancel()
 
 
-def shortened(view: NetworkView) -> NetworkView:
-    """The picture without addresses, and with the models that most Hosts hold: it fits a frame."""
+def pictures(view: NetworkView) -> Iterator[NetworkView]:
+    """The picture, then smaller ones, for where it does not fit a frame.
+
+    Thousands of strangers may say as much of themselves as a record can hold. First the addresses
+    go, and the models that few Hosts hold; then nodes, the dead and those that hold nothing first.
+    The last one always fits.
+    """
+    yield view
     nodes = tuple(msgspec.structs.replace(node, addresses=(), relays=()) for node in view.nodes)
     models = sorted(view.models, key=lambda model: -model.hosts)[:MAX_MODELS]
-    return msgspec.structs.replace(view, nodes=nodes, models=tuple(models))
+    yield msgspec.structs.replace(view, nodes=nodes, models=tuple(models))
+    kept = sorted(nodes, key=_weight)[:MAX_NODES]
+    kept.sort(key=lambda node: node.node)
+    yield msgspec.structs.replace(view, nodes=tuple(kept), models=tuple(models))
+
+
+def _weight(node: NodeView) -> tuple[bool, bool, bool]:
+    return not node.me, node.liveness == "dead", node.slice is None

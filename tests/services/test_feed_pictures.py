@@ -52,6 +52,40 @@ async def test_more_than_a_frame_holds_comes_without_addresses(
     assert got.models[0] == model
 
 
+async def test_the_longest_names_there_are_do_not_blind_the_owner(
+    split: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await split(1)
+    host = cluster.hosts[0]
+    view = host.node.view()
+    (node,), (model,) = view.nodes[:1], view.models
+    loud = [
+        msgspec.structs.replace(
+            node,
+            node=f"{number:064x}",
+            me=False,
+            liveness="dead" if number % 2 else "suspect",
+            version="\N{GRINNING FACE}" * 32,
+            model="\N{GRINNING FACE}" * 128,
+            kv_used=2**50,
+            kv_budget=2**50,
+        )
+        for number in range(4095)
+    ]
+    crowd = msgspec.structs.replace(
+        view,
+        nodes=(*loud, node),
+        models=(msgspec.structs.replace(model, replicas=(300,) * 1024),) * feed.MAX_MODELS,
+    )
+    monkeypatch.setattr(host.node, "view", lambda: crowd)
+    attached = await cluster.attach(host)
+    async with asyncio.timeout(5), aclosing(attached.updates()) as updates:
+        got = (await anext(updates)).view
+    assert len(got.nodes) == feed.MAX_NODES
+    assert node.node in {one.node for one in got.nodes}
+    assert not any(one.liveness == "dead" for one in got.nodes)
+
+
 async def test_the_sensors_are_asked_while_somebody_watches(split: Callable) -> None:
     cluster = await split(1)
     host = cluster.hosts[0]
