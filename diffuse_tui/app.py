@@ -19,6 +19,7 @@ from diffuse_tui.generations import CLOSE_S, Generations
 from diffuse_tui.host_errands import HostErrands
 from diffuse_tui.leaving import Signals, ask_about_answer, may_leave
 from diffuse_tui.presenter.banner import Link, NodeEnded
+from diffuse_tui.presenter.sound import sound
 from diffuse_tui.remembered import Remembered
 from diffuse_tui.screens.main import MainScreen
 from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
@@ -244,7 +245,7 @@ class DiffuseApp(App[None]):
         return "the node closed the feed", fed
 
     def _pass_on(self, update: FeedUpdate) -> None:
-        self._main.post_message(ViewArrived(update.view, update.telemetry))
+        self._main.post_message(ViewArrived(sound(update.view), update.telemetry))
         if update.events:
             self._main.post_message(EventsArrived(update.events))
 
@@ -289,6 +290,15 @@ class DiffuseApp(App[None]):
     def on_copied(self, message: Copied) -> None:
         """Say where copied text went."""
         self.notify(self._copies.told(message.text, message.what), markup=False)
+
+    # --- the palette ------------------------------------------------------------------------
+
+    def action_command_palette(self) -> None:
+        """Offer all commands by name."""
+        from diffuse_tui.screens.palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
 
     # --- themes -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from diffuse_core.domain.narration import audit_text
 from diffuse_core.domain.pass_times import ms_text, stage_times
 from diffuse_core.domain.plain_text import clean_line
-from diffuse_tui.presenter.figures import NOTHING, counted, speed_text
+from diffuse_tui.presenter.figures import NOTHING, counted, figure_text, speed_text
 from diffuse_tui.presenter.spans import Line, Span
 
 if TYPE_CHECKING:
@@ -48,18 +48,20 @@ def opened_line(route: Sequence[RouteStep], prompt_tokens: int) -> Line:
 def healed_line(healed: Healed) -> Line:
     """`✚ healed: stage 1a2b3c4d was lost, went on with 5e6f7a8b after 0.4 s`."""
     others = " and ".join(clean_line(step.node[:8]) for step in healed.replaced_by[:4])
+    seconds = figure_text(max(0.0, healed.seconds), 1)
     text = (
         f"✚ healed: stage {clean_line(healed.lost.node[:8])} was lost, "
-        f"went on with {others or 'another route'} after {max(0.0, healed.seconds):.1f} s"
+        f"went on with {others or 'another route'} after {seconds} s"
     )
     return (Span(text, "good"),)
 
 
 def waiting_line(waiting: Waiting) -> Line:
     """`… waiting: stage 1a2b3c4d was lost, up to 10 s for a host that takes layers 10:20`."""
+    seconds = figure_text(max(0.0, waiting.seconds))
     text = (
         f"… waiting: stage {clean_line(waiting.lost.node[:8])} was lost, up to "
-        f"{max(0.0, waiting.seconds):.0f} s for a host that takes layers {waiting.lost.slice}"
+        f"{seconds} s for a host that takes layers {waiting.lost.slice}"
     )
     return (Span(text, "warning"),)
 
@@ -92,8 +94,9 @@ def brief_line(done: Finished) -> Line:
     why = {"stop": "", "length": " · cut", "cancelled": " · stopped"}[done.finish_reason]
     events = f" · ▲ {len(done.events)}" if done.events else ""
     rate = done.timings.tokens_per_s
-    speed = f"{rate:.0f}/s" if rate >= 0.5 else NOTHING
-    figures = f"{done.usage.completion_tokens} tok · {done.timings.total_s:.1f} s · {speed}"
+    speed = f"{figure_text(rate)}/s" if rate >= 0.5 else NOTHING
+    seconds = figure_text(done.timings.total_s, 1)
+    figures = f"{done.usage.completion_tokens} tok · {seconds} s · {speed}"
     return (Span(f"{figures}{why}", "dim"), Span(events, "warning"))
 
 
@@ -114,7 +117,7 @@ def finished_lines(
     }[done.finish_reason]
     figures = (
         f"{counted(done.usage.completion_tokens, 'token')}"
-        f" · first after {done.timings.ttft_s:.2f} s"
+        f" · first after {figure_text(done.timings.ttft_s, 2)} s"
         f" · {speed_text(done.timings.tokens_per_s)} tokens/s{why}"
         f"{'' if seed is None else f' · seed {seed}'}"
     )

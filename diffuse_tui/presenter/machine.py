@@ -13,6 +13,7 @@ from diffuse_tui.presenter.figures import (
     age_text,
     counted,
     duration_text,
+    figure_text,
     percent,
     rate_text,
     size_text,
@@ -103,7 +104,7 @@ def _progress(progress: HostProgress | None, speed: float | None) -> Iterator[It
 
 
 def _load(telemetry: Telemetry) -> Iterator[Item]:
-    cpu = f"{telemetry.cpu_percent:.0f} % of {counted(telemetry.cpu_count, 'core')}"
+    cpu = f"{figure_text(telemetry.cpu_percent)} % of {counted(telemetry.cpu_count, 'core')}"
     yield Item(1, "CPU", cpu, gauge=percent(telemetry.cpu_percent, 100), figure="cpu")
     used = telemetry.memory_total - telemetry.memory_available
     memory = f"{size_text(used)} of {size_text(telemetry.memory_total)}"
@@ -115,13 +116,13 @@ def _gpus(gpus: tuple[GpuFigures, ...]) -> Iterator[Item]:
     for number, gpu in enumerate(gpus):
         told = [f"{size_text(gpu.memory_used)} of {size_text(gpu.memory_total)}"]
         if gpu.busy_percent is not None:
-            told.insert(0, f"{gpu.busy_percent:.0f} %")
+            told.insert(0, f"{figure_text(gpu.busy_percent)} %")
         if gpu.celsius is not None:
-            told.append(f"{gpu.celsius:.0f} °C")
+            told.append(f"{figure_text(gpu.celsius)} °C")
         if len(gpus) == 1:
             told.append(clean_line(gpu.name, 32))
         busy = gpu.busy_percent
-        value = percent(gpu.memory_used, gpu.memory_total) if busy is None else round(busy)
+        value = percent(gpu.memory_used, gpu.memory_total) if busy is None else percent(busy, 100)
         label = "GPU" if len(gpus) == 1 else f"GPU {number}"
         # One GPU is more than what a second one adds.
         rank = 12 if number else 3
@@ -167,13 +168,17 @@ def _kv(telemetry: Telemetry) -> Item:
 def _late(telemetry: Telemetry) -> Iterator[Item]:
     if telemetry.loop_lag_p99_s >= LATE_S:
         late, most = telemetry.loop_lag_p99_s, telemetry.loop_lag_max_s
-        text = f"▲ the node answers {late:.1f} s late, {most:.1f} s at most, in the last minute"
+        figures = f"{figure_text(late, 1)} s late, {figure_text(most, 1)} s at most"
+        text = f"▲ the node answers {figures}, in the last minute"
         yield Item(3, "delay", text, "warning")
 
 
 def _warmth(telemetry: Telemetry) -> Iterator[Item]:
     if telemetry.temperatures:
-        told = (f"{clean_line(one.label, 16)} {one.celsius:.0f}" for one in telemetry.temperatures)
+        told = (
+            f"{clean_line(one.label, 16)} {figure_text(one.celsius)}"
+            for one in telemetry.temperatures
+        )
         yield Item(9, "°C", " · ".join(told))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_tui.presenter.figures import bar, rate_text, speed_text
+from diffuse_tui.presenter.figures import bar, figure_text, rate_text, speed_text
 from diffuse_tui.presenter.machine import FULL_TONES, Item, machine_items
 from diffuse_tui.presenter.spans import Line, Span, plain
 from diffuse_tui.presenter.sparkline import block_rows, highest, sparkline
@@ -37,9 +37,9 @@ _MAIN = 9
 _TWO_ABREAST = 56
 
 _GRAPHS: tuple[tuple[Figure, str, float | None, Callable[[float], str], Tone], ...] = (
-    ("cpu", "CPU", 100.0, lambda value: f"{value:.0f} %", "good"),
-    ("memory", "memory", 100.0, lambda value: f"{value:.0f} %", "good"),
-    ("gpu", "GPU", 100.0, lambda value: f"{value:.0f} %", "good"),
+    ("cpu", "CPU", 100.0, lambda value: f"{figure_text(value)} %", "good"),
+    ("memory", "memory", 100.0, lambda value: f"{figure_text(value)} %", "good"),
+    ("gpu", "GPU", 100.0, lambda value: f"{figure_text(value)} %", "good"),
     ("tokens", "tokens/s", None, speed_text, "accent"),
     ("in", "network in", None, rate_text, "accent"),
     ("out", "network out", None, rate_text, "accent"),

@@ -10,6 +10,7 @@ from diffuse_tui.presenter.figures import (
     NOTHING,
     age_text,
     counted,
+    figure_text,
     percent,
     round_trip_text,
     size_text,
@@ -113,7 +114,7 @@ def _kv(node: NodeView) -> str:
 
 _GRAPHS: tuple[tuple[Figure, str, Callable[[float], str]], ...] = (
     ("speed", "tokens/s", speed_text),
-    ("sessions", "sessions", lambda value: f"{value:.0f}"),
+    ("sessions", "sessions", figure_text),
     ("kv", "KV used", size_text),
     ("rtt", "round trip", round_trip_text),
 )

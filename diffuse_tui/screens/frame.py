@@ -10,6 +10,8 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static
 
+from diffuse_tui.screens.closing import ClosesOnce
+
 if TYPE_CHECKING:
     from textual.geometry import Size
     from textual.widget import Widget
@@ -20,7 +22,7 @@ LOW = 16
 """Below as many rows, frames and what is said around things would leave no room for them."""
 
 
-class FramedScreen(Screen[Result]):
+class FramedScreen(ClosesOnce, Screen[Result]):
     """A screen that says so when nothing sensible fits, and shows its panels large with `z`.
 
     `compose` of the screen has to yield `too_small()` among its widgets.

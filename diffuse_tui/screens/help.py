@@ -10,6 +10,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from diffuse_tui.presenter.keys import help_lines
+from diffuse_tui.screens.closing import ClosesOnce
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class _Keys(Widget):
         return content(help_lines(self._of, self.size.width))
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(ClosesOnce, ModalScreen[None]):
     """Scrolls; Esc, ? or q closes it.
 
     Args:

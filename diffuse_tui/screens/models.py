@@ -12,6 +12,7 @@ from textual.widgets import Static
 from diffuse_tui.presenter.answerer import name_of
 from diffuse_tui.presenter.model_rows import COLUMNS, listed, model_cells, model_sentence
 from diffuse_tui.presenter.spans import Span
+from diffuse_tui.screens.closing import ClosesOnce
 from diffuse_tui.screens.follower import Follower
 from diffuse_tui.widgets.line_table import LineTable
 from diffuse_tui.widgets.paint import content
@@ -28,7 +29,7 @@ _NONE = (Span("no model on this network yet; Esc, then F7: host one here", "dim"
 _NO_MATCH = (Span("no model matches these words; Esc shows all", "warning"),)
 
 
-class ModelScreen(Follower, ModalScreen[str | None]):
+class ModelScreen(Follower, ClosesOnce, ModalScreen[str | None]):
     """Gives back the `id@fingerprint` that was chosen, or None.
 
     Args:

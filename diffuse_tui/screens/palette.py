@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from textual.command import DiscoveryHit, Hit, Provider
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Provider
 from textual.content import Content
 
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_tui.screens.closing import ClosesOnce
 from diffuse_tui.widgets.paint import TONES
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ class Sourced(Protocol):
     """An app that knows more commands than its bindings."""
 
     command_sources: list[Callable[[], Iterable[Command]]]
+
+
+class Palette(ClosesOnce, CommandPalette):
+    """The palette as Textual has it, but that closes once and stands having no room."""
+
+    def _action_command_list(self, action: str) -> None:
+        if self.query_one(CommandList).scrollable_content_region:
+            super()._action_command_list(action)
 
 
 class Commands(Provider):

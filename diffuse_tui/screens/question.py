@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 from textual.widgets.option_list import Option
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.spans import Span
+from diffuse_tui.screens.closing import ClosesOnce
+from diffuse_tui.widgets.choices import Choices
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.events import Key
+    from textual.widgets import OptionList
 
 
 class Answer(NamedTuple):
@@ -26,7 +29,7 @@ class Answer(NamedTuple):
     words: str
 
 
-class Question(ModalScreen[str | None]):
+class Question(ClosesOnce, ModalScreen[str | None]):
     """Gives back the key of the answer, None for Esc.
 
     Args:
@@ -59,7 +62,7 @@ class Question(ModalScreen[str | None]):
             box.border_title = clean_line(self._title, 60)
             box.border_subtitle = "Esc cancels"
             yield Static(content([(Span(clean_line(self._text)),)]))
-            yield OptionList(
+            yield Choices(
                 *(
                     Option(content([(Span(f" {a.key}  ", "accent"), Span(a.words))]))
                     for a in self._answers

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.widgets import Input, OptionList
+from textual.widgets import Input
 
 from diffuse_tui.presenter.host_questions import common_start
+from diffuse_tui.widgets.choices import Choices
 
 
 class ModelInput(Input):
@@ -43,7 +44,7 @@ class ModelInput(Input):
             self.screen.set_focus(proposals)
 
 
-class Proposals(OptionList):
+class Proposals(Choices):
     """What may be named; up from the first goes back to where it is typed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
