@@ -48,12 +48,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    words = [word for word in arguments if not word.startswith("-")]
     if NO_UI in arguments:
         arguments.remove(NO_UI)
         return _core(arguments)
     if "--help" in arguments or "-h" in arguments:
-        if not words or words[0] in (*APP_COMMANDS, "web"):
+        # Options before it are the app's, and so is their help.
+        if arguments[0].startswith("-") or arguments[0] in (*APP_COMMANDS, "web"):
             sys.stdout.write(HELP)
             return 0
         return _core(arguments)

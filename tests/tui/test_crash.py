@@ -111,3 +111,15 @@ def test_the_theme_comes_from_the_command_line_or_the_environment(
         main(["attach"])
     assert left.value.code == 2
     assert "choose one of dark, light, contrast, ansi" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("--state-dir", "x", "--help"), ("demo", "-h"), ("web", "--help")]
+)
+def test_the_help_of_the_app_is_there_whatever_options_come_before(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("Usage: diffuse-tui [demo|attach|chat|web]")

@@ -142,9 +142,7 @@ class FakeAttachment:
     async def close(self) -> None:
         self.closed = True
 
-    def show(
-        self, view: NetworkView, *events: Event, telemetry: Telemetry | None = TELEMETRY
-    ) -> None:
+    def show(self, view: NetworkView, *events: Event) -> None:
         self.feed.put_nowait(FeedUpdate(view=view, telemetry=TELEMETRY, events=events))
 
 
