@@ -174,6 +174,7 @@ LIVE = Section(
     "Every screen",
     (
         ("Esc  q", "back"),
+        ("F2 … F9", "leave it for what the key opens from the main screen"),
         ("z", "the part that is in use alone on the screen; z or Esc: all again"),
         (":  Ctrl+P", "all commands by name, and every model and node"),
         ("t", "next theme"),

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_ELSEWHERE = ("f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
+"""Keys of the main screen that lead from one screen to another, too."""
+
 
 class LiveScreen(FramedScreen[Result]):
     """Banner with breadcrumbs, a body of its own, the keys. Esc or q goes back.
@@ -31,6 +34,7 @@ class LiveScreen(FramedScreen[Result]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
         Binding("q", "back", "Back", show=False),
+        *(Binding(key, f"leave_for('{key}')", show=False) for key in _ELSEWHERE),
     ]
 
     def __init__(self, facts: Facts) -> None:
@@ -63,6 +67,14 @@ class LiveScreen(FramedScreen[Result]):
         """Back to all panels, then to the screen below."""
         if not self.zoom_out():
             self.dismiss(None)
+
+    async def action_leave_for(self, key: str) -> None:
+        """Do what the key does on the main screen; screens over it are left as by Esc."""
+        while isinstance(screen := self.app.screen, LiveScreen):
+            screen.dismiss(None)
+        main = self.app.screen
+        if (there := main.active_bindings.get(key)) is not None:
+            await main.run_action(there.binding.action)
 
     def show(self, facts: Facts) -> None:
         """A newer picture came."""

@@ -86,6 +86,29 @@ async def test_a_screen_over_the_main_one_has_the_frame_and_the_habits() -> None
         await until(pilot, lambda: isinstance(pilot.app.screen, MainScreen))
 
 
+async def test_function_keys_lead_from_one_screen_to_another() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        ways = {
+            "f7": "Diffuse › Host",
+            "f6": "Diffuse › What if",
+            "f9": "Diffuse › Parameters",
+            "f3": "Diffuse › Chat",
+        }
+        for key, crumbs in ways.items():
+            await pilot.press(key)
+            await shown(pilot, crumbs)
+            assert len(pilot.app.screen_stack) == (1 if key == "f3" else 2)
+        # Out of two, and a key that is typed right after goes where the first one leads.
+        await pilot.press("f2", "enter", "w")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 3)
+        await pilot.press("f4", "slash", *"xyz")
+        await shown(pilot, "Diffuse › Machine")
+        await shown(pilot, "xyz")
+        assert len(pilot.app.screen_stack) == 1
+
+
 @pytest.mark.slow
 async def test_the_palette_finds_keys_models_nodes_and_themes() -> None:
     there = Node()
