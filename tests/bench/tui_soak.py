@@ -4,8 +4,10 @@
 
 7,200 updates are what two hours bring. Nodes come and go all along (an id is never seen again),
 every 60th update a question is asked and answered with 60 lines of Markdown, every 30th one of the
-screens is opened and closed, every 300th a new conversation begun. Printed: memory of the process
-after each tenth, and what it gained from the second tenth to the last.
+screens is opened and closed, every 300th a new conversation begun. What is bounded (turns that are
+shown, events, the history of figures) is filled to its bound before the first mark. Printed after
+each tenth: memory of the process, and how many objects there are; what grew from the second tenth
+to the last, and which objects did.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import psutil
@@ -37,6 +40,11 @@ from diffuse_tui.app import DiffuseApp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from textual.pilot import Pilot
+
+FILLED = 70
+"""Turns and more than are shown at once."""
 
 SCREENS = ("f1", "f5", "f6", "f7", "f8", "f9")
 
@@ -80,9 +88,31 @@ class Endless(tui_literal.LiteralAttachment):
             yield FeedUpdate(view=view, telemetry=tui_literal.TELEMETRY, events=(event,))
 
 
-def _memory() -> float:
+class Mark(NamedTuple):
+    """MiB of the process; its objects by type."""
+
+    memory: float
+    objects: Counter[str]
+
+
+def _mark() -> Mark:
     gc.collect()
-    return psutil.Process().memory_info().rss / 2**20
+    objects = Counter(type(each).__qualname__ for each in gc.get_objects())
+    return Mark(psutil.Process().memory_info().rss / 2**20, objects)
+
+
+async def _ask(pilot: Pilot[None]) -> None:
+    pane = pilot.app.screen_stack[0].query_one("#chat")
+    await pilot.press("f3", "a", "enter")
+    await until(pilot, lambda: not pane.busy)
+
+
+async def _look_round(pilot: Pilot[None], key: str) -> None:
+    await pilot.press(key)
+    await pilot.pause()
+    while len(pilot.app.screen_stack) > 1:
+        await pilot.app.pop_screen()
+    await pilot.pause()
 
 
 async def soak(updates: int, nodes: int, place: Path) -> None:
@@ -93,32 +123,37 @@ async def soak(updates: int, nodes: int, place: Path) -> None:
         return there
 
     app = DiffuseApp(attach, history=place / "chats.db")
-    marks: list[float] = []
-    begun = time.perf_counter()
+    marks: list[Mark] = []
     async with app.run_test(size=(120, 40)) as pilot:
-        pane = app.screen_stack[0].query_one("#chat")
+        await there.more()
+        await pilot.pause()
+        for _ in range(FILLED):
+            await _ask(pilot)
+        begun = time.process_time()
         for number in range(updates):
             await there.more()
             if number % 4 == 0:
                 await pilot.pause()
             if number % 60 == 59:
-                await pilot.press("f3", "a", "enter")
-                await until(pilot, lambda: not pane.busy)
+                await _ask(pilot)
             if number % 30 == 29:
-                await pilot.press(SCREENS[number // 30 % len(SCREENS)])
-                await pilot.pause()
-                while len(app.screen_stack) > 1:
-                    app.pop_screen()
-                await pilot.pause()
+                await _look_round(pilot, SCREENS[number // 30 % len(SCREENS)])
             if number % 300 == 299:
                 await pilot.press("f3", "ctrl+n")
             if (number + 1) % max(1, updates // 10) == 0:
-                marks.append(_memory())
-                print(f"{number + 1:6} updates: {marks[-1]:.1f} MiB", flush=True)
-    spent = time.perf_counter() - begun
+                marks.append(_mark())
+                memory, objects = marks[-1]
+                print(
+                    f"{number + 1:6} updates: {memory:.1f} MiB, {objects.total()} objects",
+                    flush=True,
+                )
+        spent = time.process_time() - begun
+    grown = marks[-1].objects - marks[1].objects
     print(
-        f"{updates} updates of {nodes} nodes in {spent:.0f} s; from the second tenth to the last "
-        f"{marks[-1] - marks[1]:+.1f} MiB"
+        f"{1000 * spent / updates:.1f} ms of CPU for an update of {nodes} nodes with all that is "
+        f"done between; from the second tenth to the last "
+        f"{marks[-1].memory - marks[1].memory:+.1f} MiB, of objects "
+        + ", ".join(f"{name} +{count}" for name, count in grown.most_common(12))
     )
 
 
