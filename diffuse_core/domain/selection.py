@@ -45,8 +45,19 @@ def fetch_name(model_id: str) -> str | None:
     return model_id if _HUB_NAME.fullmatch(model_id) is not None else None
 
 
+def models_named(models: Iterable[ModelView], name: str) -> list[ModelView]:
+    """The models that `name` (an id, an alias, or `id@fingerprint-prefix`) may mean."""
+    wanted, _, prefix = name.partition("@")
+    wanted = network_id(wanted).casefold()
+    return [
+        model
+        for model in models
+        if model.id.casefold() == wanted and model.fingerprint.startswith(prefix)
+    ]
+
+
 def find_model(view: NetworkView, name: str) -> ModelView:
-    """The model that `name` (an id, an alias, or `id@fingerprint-prefix`) means.
+    """The model that `name` means; see `models_named`.
 
     Of several with that id (other weights or contract), a servable one is preferred, then the one
     with more hosts.
@@ -54,13 +65,7 @@ def find_model(view: NetworkView, name: str) -> ModelView:
     Raises:
         ModelUnknown: nobody on the network holds such a model.
     """
-    wanted, _, prefix = name.partition("@")
-    wanted = network_id(wanted).casefold()
-    found = [
-        model
-        for model in view.models
-        if model.id.casefold() == wanted and model.fingerprint.startswith(prefix)
-    ]
+    found = models_named(view.models, name)
     if not found:
         known = ", ".join(sorted({model.id for model in view.models})) or "none yet"
         raise ModelUnknown(

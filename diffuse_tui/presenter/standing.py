@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_core.domain.plain_text import clean_line, shorten
+from diffuse_core.domain.selection import models_named
 from diffuse_core.domain.standing import coming_text, lack_text, least_text, remedy_text
 from diffuse_tui.presenter.answerer import name_of
 
@@ -117,15 +118,16 @@ def choose(view: NetworkView, wanted: str | None, chosen: str | None) -> ModelVi
 
     Args:
         view: The network.
-        wanted: Name or fingerprint given on the command line; nothing else will do.
+        wanted: Given on the command line: a fingerprint, or a name as commands take it (an id,
+            `demo`, `id@fingerprint`); nothing else will do.
         chosen: `id@fingerprint` picked in the app; wins while such a model is there.
     """
     for model in view.models:
         if name_of(model) == chosen:
             return model
     if wanted is not None:
-        named = [m for m in view.models if wanted in (m.id, m.fingerprint)]
-        return _best(named)
+        named = models_named(view.models, wanted)
+        return _best(named or [m for m in view.models if m.fingerprint == wanted])
     return _best(view.models)
 
 

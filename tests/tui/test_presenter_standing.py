@@ -128,6 +128,12 @@ def test_the_model_shown_is_the_chosen_then_the_wanted_then_the_servable() -> No
     assert choose(view, "other", None) is other
     assert choose(view, PRINT, None) is base
     assert choose(view, "nothing", None) is None
+    # As commands take names.
+    assert choose(view, "OTHER", None) is other
+    assert choose(view, "other@cd", None) is other
+    assert choose(view, "other@ab", None) is None
+    demo = msgspec.structs.replace(base, id="smollm2-135m-instruct")
+    assert choose(msgspec.structs.replace(view, models=(other, demo)), "demo", None) is demo
     assert choose(view, None, "other@" + "cd" * 32) is other
     assert choose(view, None, "gone") is base
     assert choose(network(), None, None) is None
