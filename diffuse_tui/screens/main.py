@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_core.domain.selection import models_named
 from diffuse_tui.presenter.answerer import name_of
 from diffuse_tui.presenter.banner import Link
 from diffuse_tui.presenter.facts import Facts
@@ -293,8 +294,8 @@ class MainScreen(FramedScreen[None]):
 
     def _pick_by_name(self, name: str) -> None:
         models = self._facts.view.models if self._facts.view else ()
-        found = [m for m in models if name in (m.id, m.fingerprint)] or [
-            m for m in models if name.lower() in m.id.lower()
+        found = models_named(models, name) or [
+            m for m in models if m.fingerprint == name or name.lower() in m.id.lower()
         ]
         if len(found) == 1:
             self._picked(name_of(found[0]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from textual.widgets import Static
 from tui_driver import ask, idle, ready, running, screen_text, shown, until
-from tui_fakes import MODEL, Node, finished, model, network, node, served
+from tui_fakes import MODEL, PRINT, Node, finished, model, network, node, served
 
 from diffuse_core.domain.view import Failed, StageTiming, TextDelta
 from diffuse_tui.presenter.parameters import Params
@@ -235,7 +235,7 @@ async def test_another_model_answers_from_here_on() -> None:
         kept = pane.dialogue()
         assert kept is not None
         await say(pilot, "/new")
-        await say(pilot, f"/model {MODEL}")
+        await say(pilot, f"/model {MODEL.upper()}@{PRINT[:6]}")
         pane.open_dialogue(kept)
         await ask(pilot, fake, "Once more")
         assert fake.generations[-1].request.model.startswith("other-model@")
