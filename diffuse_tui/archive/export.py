@@ -1,29 +1,29 @@
-"""Between the archive and files that users name."""
+"""Between conversations and files that users name: in a thread, for it may take a while."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from diffuse_core.errors import DiffuseError, UsageError
+from diffuse_core.errors import UsageError
 from diffuse_tui.archive.files import read_bytes, write_export
 from diffuse_tui.presenter.export import JSON, MARKDOWN, file_text, slug
 from diffuse_tui.presenter.export_json import MAX_BYTES, from_json
 
 if TYPE_CHECKING:
-    from diffuse_tui.archive.store import Archive
+    from collections.abc import Callable
+
     from diffuse_tui.presenter.dialogue import Dialogue
 
+DISK_S = 20.0
+"""How long a disk may take."""
 
-def export(archive: Archive, number: int, typed: str, ending: str = MARKDOWN) -> Path:
-    """Write a kept conversation to a new file. See `export_dialogue`."""
-    dialogue = archive.load(number)
-    if dialogue is None:
-        raise UsageError("that conversation is not there any more")
-    return export_dialogue(dialogue, typed, ending)
+Given = ParamSpec("Given")
+Back = TypeVar("Back")
 
 
-def export_dialogue(dialogue: Dialogue, typed: str, ending: str = MARKDOWN) -> Path:
+async def export_dialogue(dialogue: Dialogue, typed: str, ending: str = MARKDOWN) -> Path:
     """Write a conversation to a new file; where it was written.
 
     Args:
@@ -34,19 +34,33 @@ def export_dialogue(dialogue: Dialogue, typed: str, ending: str = MARKDOWN) -> P
     Raises:
         UsageError: it cannot be written there.
     """
+    return await _in_thread(_write, dialogue, typed, ending)
+
+
+async def read_export(typed: str) -> Dialogue:
+    """A conversation that was exported as JSON.
+
+    Raises:
+        UsageError: there is no such file, or it is none of a conversation.
+    """
+    return await _in_thread(_read, typed)
+
+
+def _write(dialogue: Dialogue, typed: str, ending: str) -> Path:
     if Path(typed.strip()).suffix.casefold() == JSON:
         ending = JSON
     return write_export(typed, slug(dialogue.title), ending, file_text(dialogue, ending))
 
 
-def import_file(archive: Archive, typed: str) -> int:
-    """Keep a conversation that was exported as JSON; its id.
+def _read(typed: str) -> Dialogue:
+    return from_json(read_bytes(typed, MAX_BYTES))
 
-    Raises:
-        UsageError: there is no such file, or it is none of a conversation.
-        DiffuseError: it cannot be kept.
-    """
-    number = archive.add(from_json(read_bytes(typed, MAX_BYTES)))
-    if not number:
-        raise DiffuseError("it could not be kept; free some space on the disk")
-    return number
+
+async def _in_thread(
+    work: Callable[Given, Back], *given: Given.args, **named: Given.kwargs
+) -> Back:
+    try:
+        async with asyncio.timeout(DISK_S):
+            return await asyncio.to_thread(work, *given, **named)
+    except TimeoutError as error:
+        raise UsageError(f"the disk took more than {DISK_S:.0f} s; try another one") from error

@@ -235,6 +235,14 @@ class Archive(MayFail):
         ).fetchone()
         return row is None
 
+    @otherwise("")
+    def title(self, number: int) -> str:
+        """What a conversation is called, "" when there is none."""
+        found = self._database.execute(
+            "SELECT title FROM conversation WHERE id = ?", (number,)
+        ).fetchone()
+        return str(found[0]) if found else ""
+
     @otherwise(None)
     def latest(self) -> Dialogue | None:
         """The conversation that was changed last, of those with a turn."""

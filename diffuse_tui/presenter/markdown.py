@@ -237,7 +237,11 @@ class _Walk:
     def _inline(self, token: Token) -> None:
         runs = _runs(token.children or (), self._heading)
         if self._rows is not None:
-            self._rows[-1].append(runs)
+            row = self._rows[-1]
+            row.append(runs)
+            if len(self._rows) > 1 and len(row) == len(self._aligns) and token.map:
+                # What the row has beyond the head's columns the parser leaves out.
+                row[-1] = (*runs, *_beyond(self.lines[token.map[0]], len(row)))
             return
         self._leaf(token)
         task = _TASKS.get(runs[0].text[:4]) if runs and self._lists else None
@@ -289,6 +293,14 @@ def _runs(tokens: Sequence[Token], base: Look) -> tuple[Run, ...]:
         if name in _LOOKS:
             look = look | _LOOKS[name] if side == "open" else look & ~_LOOKS[name]
     return tuple(run for run in runs if run.text)
+
+
+def _beyond(line: str, columns: int) -> tuple[Run, ...]:
+    """The cells of a table's row after so many, as they stand in its `line`."""
+    cells = re.split(r"(?<!\\)\|", line.strip("> \t"))
+    cells = cells[not cells[0] : len(cells) - (not cells[-1])]
+    rest = " | ".join(cell.strip() for cell in cells[columns:]).replace("\\|", "|")
+    return (Run(f" | {clean(rest)}"),) if rest.strip("| ") else ()
 
 
 def _where(url: str, look: Look) -> Run:

@@ -239,35 +239,38 @@ class ConversationsScreen(LiveScreen[int | None]):
         self.set_focus(self._table)
         self._list(note)
 
-    def on_input_submitted(self, message: Input.Submitted) -> None:
+    async def on_input_submitted(self, message: Input.Submitted) -> None:
         """Do it, or say why not and leave the line open."""
         message.stop()
         if self._doing is None:
             return
         try:
-            note = self._do(self._doing, message.value)
+            note = await self._do(self._doing, message.value)
         except DiffuseError as error:
             self._tell(str(error), "bad")
             return
         self._ask_no_more((Span(clean_line(note), "good"),))
 
-    def _do(self, doing: Doing, typed: str) -> str:
+    async def _do(self, doing: Doing, typed: str) -> str:
         if doing == "import":
-            return self._import(typed)
+            return await self._import(typed)
         head = self._head
-        if head is None:
+        dialogue = self._archive.load(head.id) if head is not None else None
+        if dialogue is None:
             return "it is not there any more"
         if doing == "export":
-            from diffuse_tui.archive.export import export
+            from diffuse_tui.archive.export import export_dialogue
 
-            return f"written to {export(self._archive, head.id, typed)}"
-        self._archive.set_title(head.id, typed, head.changed_at)
+            return f"written to {await export_dialogue(dialogue, typed)}"
+        self._archive.set_title(dialogue.id, typed, dialogue.changed_at)
         return "renamed"
 
-    def _import(self, typed: str) -> str:
-        from diffuse_tui.archive.export import import_file
+    async def _import(self, typed: str) -> str:
+        from diffuse_tui.archive.export import read_export
 
-        number = import_file(self._archive, typed)
+        number = self._archive.add(await read_export(typed))
+        if not number:
+            raise DiffuseError("it could not be kept; free some space on the disk")
         self._query = ""
         self._list()
         self._table.move_to(str(number))

@@ -89,14 +89,17 @@ class KeptConversations:
 
     def export(self, asked: ChatPane.Export) -> None:
         """Write the conversation of the chat to a file, and say where it is."""
-        from diffuse_tui.archive.export import export_dialogue
-
         dialogue = self._pane.dialogue()
         if dialogue is None:
             self._pane.say("there is nothing to export yet", "warning")
             return
+        self._screen.run_worker(self._write(dialogue, asked), group="export")
+
+    async def _write(self, dialogue: Dialogue, asked: ChatPane.Export) -> None:
+        from diffuse_tui.archive.export import export_dialogue
+
         try:
-            path = export_dialogue(dialogue, asked.path, f".{asked.kind}")
+            path = await export_dialogue(dialogue, asked.path, f".{asked.kind}")
         except DiffuseError as error:
             self._pane.say(str(error), "bad")
             return

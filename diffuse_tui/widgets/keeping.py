@@ -45,8 +45,10 @@ class Keeper:
 
     @property
     def title(self) -> str:
-        """The name that the user gave or that the archive has, "" for none."""
-        return self._title
+        """The name that the archive has or that the user gave, "" for none."""
+        if self._archive is None or self._id is None:
+            return self._title
+        return self._archive.title(self._id) or self._title
 
     def use(self, archive: Archive) -> None:
         """From now on keep in this one."""
@@ -79,7 +81,7 @@ class Keeper:
         after = self._stored[-1] if self._stored else None
         kept = archive.put_turns(self._id or 0, turns[same:], now, after=after)
         if kept is False:
-            self._title = f"{self._title} (copy)" if self._title else ""
+            self._title = f"{self.title} (copy)" if self.title else ""
             self._id, self._stored = None, ()
             self._tell(COPIED)
             self.keep(talk)

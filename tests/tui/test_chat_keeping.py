@@ -125,6 +125,9 @@ async def test_another_conversation_begins_and_one_is_gone_on_with(archive: Arch
         whole = pane_of(pilot).dialogue()
         assert whole is not None
         assert (whole.id, whole.title, len(whole.turns)) == (first.id, first.title, 3)
+        # Renamed in the list of conversations.
+        archive.set_title(first.id, "Renamed", 9.0)
+        assert pane_of(pilot).dialogue().title == "Renamed"
         pane_of(pilot).forgotten(first.id)
         assert talk(pilot) == []
         assert pane_of(pilot).dialogue_id is None

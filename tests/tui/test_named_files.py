@@ -6,12 +6,13 @@ import os
 import socket
 import stat
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from diffuse_core.errors import UsageError
-from diffuse_tui.archive.export import export, export_dialogue, import_file
+from diffuse_tui.archive.export import export_dialogue, read_export
 from diffuse_tui.archive.files import read_bytes, read_text_file, write_export
 from diffuse_tui.archive.store import Archive
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
@@ -131,18 +132,22 @@ def test_too_many_of_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         write_export(str(tmp_path), "a", ".md", "")
 
 
-def test_a_conversation_goes_out_and_in(tmp_path: Path) -> None:
+async def test_a_conversation_goes_out_and_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = Archive()
     turns = (KeptTurn(number=0, question="q", answer="a", state="done"),)
     kept = Dialogue(id=0, title="Heaps", turns=turns, changed_at=5.0)
-    number = archive.add(kept)
-    assert export(archive, number, str(tmp_path)).name == "heaps.md"
-    path = export(archive, number, str(tmp_path / "x.json"))
-    assert export_dialogue(kept, str(tmp_path), ".json").name == "heaps.json"
-    again = archive.load(import_file(archive, str(path)))
+    assert (await export_dialogue(kept, str(tmp_path))).name == "heaps.md"
+    path = await export_dialogue(kept, str(tmp_path / "x.json"))
+    assert (await export_dialogue(kept, str(tmp_path), ".json")).name == "heaps.json"
+    again = archive.load(archive.add(await read_export(str(path))))
     assert (again.title, again.turns) == ("Heaps", turns)
-    with pytest.raises(UsageError, match="not there any more"):
-        export(archive, 99, str(tmp_path))
     archive.close()
-    with pytest.raises(Exception, match="could not be kept"):
-        import_file(archive, str(path))
+    # A disk that takes its time keeps nothing else waiting, and not for ever.
+    goes_on = threading.Event()
+    monkeypatch.setattr("diffuse_tui.archive.export.DISK_S", 0.01)
+    monkeypatch.setattr("diffuse_tui.archive.export.read_bytes", lambda *_: goes_on.wait(5))
+    with pytest.raises(UsageError, match="took more than"):
+        await read_export(str(path))
+    goes_on.set()

@@ -279,6 +279,12 @@ def test_tables_fit_or_are_told_row_by_row() -> None:
     ]
     assert drawn(table, 10)[0] == "name │"
     assert drawn("> | a |\n> |---|\n> | b |\n", 24) == ["▎ a", "▎ ─", "▎ b"]
+    # Cells beyond the head's columns are part of the last one.
+    wide = "a | b\n-|-\n1 | *2* | 3\\|4 | |\n1 | 2 |\n| 1 | 2 | |\n1\n"
+    told = [row.replace(" ", "") for row in drawn(wide)]
+    assert [*told[:1], *told[2:]] == ["a│b", "1│2|3|4|", "1│2", "1│2", "1│"]
+    quoted = drawn("> | a |\n> |---|\n> | b | c |\n")
+    assert [row.rstrip() for row in quoted] == ["▎ a", "▎ ─────", "▎ b | c"]
 
 
 def test_code_is_highlighted_where_that_is_cheap() -> None:
