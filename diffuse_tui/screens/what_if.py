@@ -96,7 +96,8 @@ class WhatIfScreen(LiveScreen[None]):
         Binding("y", "copy", "Copy the answer", show=False),
         Binding("tab", "onward", "Next panel", show=False),
         Binding("shift+tab", "backward", "Panel before", show=False),
-        Binding("m,f5", "pick_model", "Model", key_display="m"),
+        Binding("m", "pick_model", "Model"),
+        Binding("f5", "pick_model", "Model", key_display="F5"),
     ]
 
     def __init__(self, facts: Facts, *, node: str | None = None) -> None:

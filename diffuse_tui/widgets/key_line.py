@@ -58,10 +58,15 @@ class KeyLine(Footer):
 
     def _working(self) -> Iterator[_Shown]:
         actions = set()
+        focused = self.screen.focused
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():
             if binding.show and binding.action not in actions:
-                actions.add(binding.action)
                 display = self.app.get_key_display(binding)
+                # Textual leaves out letters while one types, but not what it knows by a name.
+                char = display if len(display) == 1 and display.isascii() else None
+                if focused is not None and focused.check_consume_key(binding.key, char):
+                    continue
+                actions.add(binding.action)
                 yield _Shown(
                     binding.key, display, binding.description, binding.action, enabled, tooltip
                 )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.slow) for size in ((120, 40), (60, 18)))]
 
+FIRST_KEYS = ["F1", "Help", "F5", "Model"]
+
 
 async def opened(pilot: Pilot[None], there: Node) -> WhatIfScreen:
     there.first.show(thirds(node(9, me=True)))
@@ -58,6 +60,8 @@ async def test_hosts_that_go_and_hosts_that_come(size: tuple[int, int]) -> None:
         await pilot.press("x", "a")
         await shown(pilot, "it would take layers 1:18 of 30; Fragile -> Robust")
         assert (line.has_focus, line.value) == (True, "2 GB")
+        # The line of keys tells of none that would be text now.
+        await until(pilot, lambda: screen_text(pilot).split("\n")[-1].split()[:4] == FIRST_KEYS)
         line.value = "500 MB"
         await shown(pilot, "it would take layers 12:16 of 30; stays Fragile")
         await pilot.press("up", "up", "down")

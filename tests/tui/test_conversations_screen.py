@@ -29,6 +29,8 @@ TEXTS = (
     ("What is [b]Conway's[/b] game?", "\x1b[31m Cells that live and die."),
 )
 
+KEYS_TYPING = ["F1", "Help", "^Q", "Quit"]
+
 
 def filled(path: Path, *texts: tuple[str, str]) -> list[int]:
     archive, numbers = Archive(path), []
@@ -133,7 +135,9 @@ async def test_renaming_deleting_and_bringing_back(tmp_path: Path) -> None:
         await shown(pilot, "renamed")
         assert titles(screen)[1] == "[b]"
         assert isinstance(screen.focused, LineTable)
-        await pilot.press("e", "x", "escape")
+        await pilot.press("e")
+        await until(pilot, lambda: screen_text(pilot).split("\n")[-1].split() == KEYS_TYPING)
+        await pilot.press("x", "escape")
         assert titles(screen)[1] == "[b]"
         await pilot.press("u")
         await shown(pilot, "nothing was deleted here")
