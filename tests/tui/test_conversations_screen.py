@@ -29,7 +29,7 @@ TEXTS = (
     ("What is [b]Conway's[/b] game?", "\x1b[31m Cells that live and die."),
 )
 
-KEYS_TYPING = ["F1", "Help", "^Q", "Quit"]
+KEYS_TYPING = ["F1", "Help", "esc", "Back", "^Q", "Quit"]
 
 
 def filled(path: Path, *texts: tuple[str, str]) -> list[int]:
