@@ -156,15 +156,17 @@ async def _demo(given: argparse.Namespace) -> int:
             signals.watch(lambda: None)
 
 
-def _settle() -> None:
-    # What the start made stays to the end. Left to the collector, going through all of it takes
-    # 50 ms now and then, in the middle of an answer.
+def settle() -> None:
+    """Let the collector work from now on, but not on what the start made, which stays to the end.
+
+    Going through all of that would take 50 ms now and then, in the middle of an answer.
+    """
     gc.freeze()
     gc.enable()
 
 
 async def _show(app: DiffuseApp, state: Path) -> int:
-    settled = asyncio.get_running_loop().call_later(SETTLED_S, _settle)
+    settled = asyncio.get_running_loop().call_later(SETTLED_S, settle)
     with quiet(state):
         await app.run_async()
     settled.cancel()

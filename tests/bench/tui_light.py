@@ -5,8 +5,10 @@
 The app runs as a process of its own in a pseudo-terminal, over a made-up node that sends a picture
 each second, in which every node's load, rate and age have changed. Printed for each network: CPU
 of the process in percent of one core (idle, chat open), how long its event loop was held up by
-what it did (a probe that wants to run every 2 ms; p50 of the longest of each second, and the
-longest), and how long after a key was pressed its letter came out of the terminal.
+what it did (a probe that wants to run every 2 ms; the CPU time that went by before it did: p50 of
+the longest of each second, and the longest; the longest by the clock, too, which tells more where
+the machine is busy with other things), and how long after a key was pressed its letter came out of
+the terminal.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import tempfile
 import termios
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import psutil
 
@@ -90,25 +92,28 @@ class Busy:
         """Nothing to let go of."""
 
 
-async def _probe(late: list[tuple[float, float]]) -> None:
+async def _probe(late: list[tuple[float, float, float]]) -> None:
+    """Note when, how late by the clock, and after how much CPU time the loop came round."""
     while True:
-        due = time.perf_counter() + PROBE_S
+        due, spent = time.perf_counter() + PROBE_S, time.thread_time()
         await asyncio.sleep(PROBE_S)
         now = time.perf_counter()
-        late.append((now, now - due))
+        late.append((now, now - due, time.thread_time() - spent))
 
 
 def child(nodes: int, layers: int, report: Path, probing: bool) -> None:
     """Run the app until it is told to end; then write how late its loop was."""
     from diffuse_tui.app import DiffuseApp
+    from diffuse_tui.launch import SETTLED_S, settle
 
-    late: list[tuple[float, float]] = []
+    late: list[tuple[float, float, float]] = []
 
     async def attach() -> Busy:
         return Busy(nodes, layers)
 
     async def run() -> None:
         app = DiffuseApp(attach, open_chat=True)
+        asyncio.get_running_loop().call_later(SETTLED_S, settle)
         probe = asyncio.create_task(_probe(late)) if probing else None
         await app.run_async()
         if probe is not None:
@@ -153,13 +158,21 @@ class Watched:
         got = self.read(5.0, LETTER.encode())
         return time.perf_counter() - begun if LETTER.encode() in got else 5.0
 
-    def end(self) -> None:
-        """Quit as a user would."""
-        os.write(self.master, b"\x11")
-        with contextlib.suppress(OSError):
-            self.read(3.0)
-        self.child.wait(5)
-        os.close(self.master)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        """Quit as a user would; however it went, nothing stays."""
+        try:
+            with contextlib.suppress(OSError):
+                os.write(self.master, b"\x11")
+                self.read(3.0)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.wait(5)
+        finally:
+            self.child.kill()
+            self.child.wait()
+            os.close(self.master)
 
 
 def _cpu(process: psutil.Process) -> float:
@@ -172,33 +185,33 @@ def measure(nodes: int, layers: int, size: tuple[int, int], seconds: float) -> N
     with tempfile.TemporaryDirectory() as place:
         report = Path(place) / "late.json"
         told = [str(nodes), str(layers), str(report)]
-        app = Watched(size, *told, "0")
-        app.read(4.0)
-        before, begun = _cpu(app.process), time.perf_counter()
-        app.read(seconds)
-        idle = (_cpu(app.process) - before) / (time.perf_counter() - begun)
-        memory = app.process.memory_info().rss >> 20
         rng = random.Random(2)
         keys = []
-        for _ in range(40):
-            app.read(0.1 + rng.random() * 0.2)
-            keys.append(app.key())
-        app.end()
-        app = Watched(size, *told, "1")
-        app.read(4.0 + seconds)
-        app.end()
+        with Watched(size, *told, "0") as app:
+            app.read(4.0)
+            before, begun = _cpu(app.process), time.perf_counter()
+            app.read(seconds)
+            idle = (_cpu(app.process) - before) / (time.perf_counter() - begun)
+            memory = app.process.memory_info().rss >> 20
+            for _ in range(40):
+                app.read(0.1 + rng.random() * 0.2)
+                keys.append(app.key())
+        with Watched(size, *told, "1") as app:
+            app.read(4.0 + seconds)
         late = [tuple(one) for one in json.loads(report.read_text())]
     start = late[0][0] + 3.0
     longest: dict[int, float] = {}
-    for at, lateness in late:
+    for at, _, spent in late:
         if at >= start:
             second = int(at - start)
-            longest[second] = max(longest.get(second, 0.0), lateness)
+            longest[second] = max(longest.get(second, 0.0), spent)
     values = list(longest.values())[1:-1]
+    by_clock = max(lateness for at, lateness, _ in late if at >= start + 1)
     print(
         f"{nodes:5} nodes, {layers} layers: idle {idle:6.2%} of a core, {memory} MiB; loop held "
         f"up {1000 * statistics.median(values):.1f} ms by an update (p50), at most "
-        f"{1000 * max(values):.1f}; key to screen {1000 * statistics.median(keys):.1f} ms (p50), "
+        f"{1000 * max(values):.1f} ({1000 * by_clock:.1f} by the clock); key to screen "
+        f"{1000 * statistics.median(keys):.1f} ms (p50), "
         f"{1000 * max(keys):.1f} at most",
         flush=True,
     )
