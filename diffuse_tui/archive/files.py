@@ -100,12 +100,20 @@ def _typed(path: str) -> Path:
     plain = path.strip()
     if len(plain) > 1 and plain[0] == plain[-1] and plain[0] in "\"'":
         plain = plain[1:-1]
-    if not plain or "\0" in plain:
+    if not plain or "\0" in plain or not _encodes(plain):
         raise UsageError("type the path of a file")
     try:
         return Path(plain).expanduser().absolute()
     except (RuntimeError, OSError) as error:
         raise UsageError(f"{plain}: {error}; type the whole path") from error
+
+
+def _encodes(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read(file: Path, most: int) -> bytes | None:

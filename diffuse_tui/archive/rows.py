@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn, TurnState
-from diffuse_tui.presenter.parameters import Params
+from diffuse_tui.presenter.parameters import Params, out_of_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,9 +54,10 @@ def params_text(params: Params) -> str:
 
 def _params(text: str) -> Params:
     try:
-        return msgspec.json.decode(text.encode(), type=Params)
+        params = msgspec.json.decode(text.encode(), type=Params)
     except msgspec.DecodeError:
         return Params()  # Of a version that had others: the conversation is worth more.
+    return Params() if out_of_bounds(params) else params
 
 
 def _turn(row: tuple[Any, ...]) -> KeptTurn:

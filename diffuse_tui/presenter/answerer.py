@@ -16,6 +16,11 @@ def name_of(model: ModelView) -> str:
     return f"{model.id}@{model.fingerprint}"
 
 
+def id_of(name: str) -> str:
+    """The id in `id@fingerprint`."""
+    return name.rpartition("@")[0] or name
+
+
 class Answerer:
     """Keeps track of the model that the next question goes to.
 
@@ -52,8 +57,7 @@ class Answerer:
             self._confirm = False
             return ""
         self._confirm = not picked
-        before = last.model.partition("@")[0]
-        gone = f"{before} is not there any more · " if self._confirm else ""
+        gone = f"{id_of(last.model)} is not there any more · " if self._confirm else ""
         return f"{gone}from here on: {model.id}"
 
     def asked(self, name: str) -> None:

@@ -50,9 +50,9 @@ def attached_text(name: str, text: str) -> str:
     return f"\n{clean_line(name, 200)}:\n{fence}\n{text.rstrip()}\n{fence}\n"
 
 
-def chips_in(line: str, chips: Container[str]) -> list[tuple[int, int]]:
-    """Where in one line labels of `chips` stand, as half-open ranges of characters."""
-    return [found.span() for found in _LABEL.finditer(line) if found[0] in chips]
+def chips_in(text: str, chips: Container[str]) -> list[tuple[int, int]]:
+    """Where in a text labels of `chips` stand, as half-open ranges of characters."""
+    return [found.span() for found in _LABEL.finditer(text) if found[0] in chips]
 
 
 def resolved(text: str, chips: Mapping[str, str]) -> str:

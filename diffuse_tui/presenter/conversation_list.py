@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_tui.presenter.answerer import id_of
 from diffuse_tui.presenter.columns import Column
 from diffuse_tui.presenter.figures import NOTHING, age_text, size_text
 from diffuse_tui.presenter.spans import Span
@@ -38,7 +39,7 @@ _EMPTY: Line = (
 
 def model_name(model: str) -> str:
     """The name in `id@fingerprint`."""
-    return clean_line(model.rpartition("@")[0] or model, 60) or NOTHING
+    return clean_line(id_of(model), 60) or NOTHING
 
 
 def cells(head: DialogueHead, now: float, *, opened: bool, searching: bool) -> tuple[Span, ...]:
@@ -87,13 +88,14 @@ def empty_line(query: str) -> Line:
     )
 
 
-def status_line(shown: int, limit: int, query: str, size: int) -> Line:
-    """How many there are, and how much they take."""
+def status_line(shown: int, limit: int, query: str, size: int | None) -> Line:
+    """How many there are, and how much they take; `size` is None where no disk keeps them."""
     many = f"{shown} or more" if shown >= limit else str(shown)
     if query.strip():
         return (Span(f"{many} with “{clean_line(query.strip(), 40)}” · Esc shows all", "dim"),)
     noun = "conversation" if shown == 1 else "conversations"
-    return (Span(f"{many} {noun} · {size_text(size)} on this machine", "dim"),)
+    where = f"{size_text(size)} on this machine" if size is not None else "gone when the app ends"
+    return (Span(f"{many} {noun} · {where}", "dim"),)
 
 
 def deleted_line(title: str, count: int) -> Line:

@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from diffuse_core.domain.view import GenerateRequest
 from diffuse_core.errors import UsageError
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
-from diffuse_tui.presenter.parameters import Params, to_sampling
+from diffuse_tui.presenter.parameters import Params, out_of_bounds
 
 FORMAT = "diffuse.conversation"
 VERSION = 1
@@ -96,7 +95,8 @@ def from_json(data: bytes) -> Dialogue:
         raise UsageError("this is no conversation of Diffuse; export one as JSON to see the form")
     if file.version > VERSION:
         raise UsageError("the file is of a newer version of Diffuse; update this one")
-    _check(file.parameters)
+    if why := out_of_bounds(file.parameters):
+        raise UsageError(f"the file's parameters are out of bounds ({why})")
     return Dialogue(
         id=0,
         title=file.title,
@@ -118,17 +118,3 @@ def from_json(data: bytes) -> Dialogue:
             for number, turn in enumerate(file.turns)
         ),
     )
-
-
-def _check(params: Params) -> None:
-    """Parameters within the bounds of what may be asked of a network."""
-    asked = {
-        "model": "any",
-        "sampling": msgspec.to_builtins(to_sampling(params, 0)),
-        "max_tokens": params.max_tokens,
-        "stop": params.stop,
-    }
-    try:
-        msgspec.convert(asked, GenerateRequest)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the file's parameters are out of bounds ({error})") from error

@@ -65,6 +65,23 @@ def preset_of(params: Params) -> str | None:
     return None
 
 
+def out_of_bounds(params: Params) -> str:
+    """Why no network may be asked with `params`, "" when it may."""
+    from diffuse_core.domain.view import GenerateRequest
+
+    asked = {
+        "model": "any",
+        "sampling": msgspec.to_builtins(to_sampling(params, 0)),
+        "max_tokens": params.max_tokens,
+        "stop": params.stop,
+    }
+    try:
+        msgspec.convert(asked, GenerateRequest)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
 def to_sampling(params: Params, seed: int) -> SamplingParams:
     """What travels with a question; `seed` counts where the conversation has none of its own."""
     choice = {each: getattr(params, each) for each in CHOICE}

@@ -263,8 +263,10 @@ class MainScreen(FramedScreen[None]):
         if message.what == "model":
             self._pick_by_name(message.name)
         elif message.what == "kept model":
-            models = self._facts.view.models if self._facts.view else ()
-            if message.name in map(name_of, models):
+            view = self._facts.view
+            if view is None:
+                self._chosen = message.name
+            elif message.name in map(name_of, view.models):
                 self._picked(message.name)
         else:
             await self.run_action(_WANTED[message.what])

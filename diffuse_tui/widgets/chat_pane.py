@@ -66,7 +66,7 @@ class ChatPane(Vertical):
         self._clock: Timer | None = None
         self._completions = Completions()
         self._view = ConversationView()
-        self._prompt = Prompt(self._completions)
+        self._prompt = Prompt(self._completions, self._submitted)
         self._exchange = Exchange(self._view, self._prompt, self._start, self._quiet)
         self._models: tuple[str, ...] = ()
 
@@ -213,12 +213,11 @@ class ChatPane(Vertical):
         message.stop()
         self.say(message.why, "bad")
 
-    def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
+    def _submitted(self, text: str) -> None:
         """Run a command; send, queue or refuse a question. A refused text stays where it is."""
-        message.stop()
-        question: str | None = message.text
-        if message.text.startswith("/"):
-            question = self._commands.handle(message.text)
+        question: str | None = text
+        if text.startswith("/"):
+            question = self._commands.handle(text)
         if question is None:
             return
         if why := self._why_not(question):

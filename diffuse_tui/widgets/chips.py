@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from textual.document._document import EditResult
     from textual.events import Click, Paste
 
-MAX_EXPANDED = 50_000
+MAX_TYPED = 8_192
 """Characters that the field takes as text; more make every key slow."""
 
 _CHIP = Style(bold=True, reverse=True)
@@ -86,7 +86,7 @@ class ChipArea(TextArea):
             return
         start, end = near[0]
         text = self.chips[line[start:end]]
-        if len(text) > MAX_EXPANDED:
+        if len(self.text) - (end - start) + len(text) > MAX_TYPED:
             why = f"too long to be edited here: {len(text):,} characters; it is sent in full"
             self.post_message(self.Refused(why))
             return

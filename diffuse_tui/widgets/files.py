@@ -39,7 +39,8 @@ class Files:
 
     def attach(self, path: str) -> None:
         """Put the text of a file into the prompt as a chip, or say why not."""
-        self._work(functools.partial(self._read, path), "attach")
+        work: Callable[[], Awaitable[None]] = functools.partial(self._read, path)
+        self._owner.run_worker(work, group="attach")
 
     async def _read(self, path: str) -> None:
         from diffuse_tui.archive.files import read_text_file
@@ -57,11 +58,9 @@ class Files:
 
     def find(self, typed: str, path: str, found: Callable[[tuple[str, ...]], None]) -> None:
         """Tell which paths begin as `path`, if the prompt holds `typed` still."""
-        self._work(functools.partial(self._find, typed, path, found), "paths")
-
-    def _work(self, work: Callable[[], Awaitable[None]], group: str) -> None:
         # A callable and no coroutine, which would be left over when the next one comes at once.
-        self._owner.run_worker(work, group=group, exclusive=True)
+        work: Callable[[], Awaitable[None]] = functools.partial(self._find, typed, path, found)
+        self._owner.run_worker(work, group="paths", exclusive=True)
 
     async def _find(self, typed: str, path: str, found: Callable[[tuple[str, ...]], None]) -> None:
         from diffuse_tui.archive.paths import matching_paths

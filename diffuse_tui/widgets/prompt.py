@@ -6,7 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from diffuse_tui.presenter.chips import (
     chips_in,
@@ -15,10 +14,12 @@ from diffuse_tui.presenter.chips import (
     typable,
     worth_a_chip,
 )
-from diffuse_tui.widgets.chips import ChipArea
+from diffuse_tui.widgets.chips import MAX_TYPED, ChipArea
 from diffuse_tui.widgets.focus import PageTarget
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.events import Key
 
     from diffuse_tui.widgets.completions import Completions
@@ -27,12 +28,19 @@ _NEW_LINE = ("alt+enter", "shift+enter", "ctrl+j")
 MAX_RECALLED = 100
 MAX_KEPT_CHARS = 4_000_000
 """Characters of long texts that are kept for recalling."""
-MAX_TYPED = 8192
-"""Characters after which single keys are ignored."""
+_FULL = (
+    f"no more than {MAX_TYPED:,} characters can be typed; what is pasted or attached can be longer"
+)
 
 
 class Prompt(PageTarget, ChipArea):
-    """A growing text field with a memory of what was sent."""
+    """A growing text field with a memory of what was sent.
+
+    Args:
+        completions: What may take keys before the text does.
+        submit: Called with the text when Enter is pressed, and no later: keys that follow at once
+            are of the next text. Whoever takes the text calls `taken`.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Send", show=False),
@@ -40,14 +48,7 @@ class Prompt(PageTarget, ChipArea):
         Binding("ctrl+o", "expand", "Expand the pasted text", show=False),
     ]
 
-    class Submitted(Message):
-        """The text was sent; whoever takes it clears the prompt."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    def __init__(self, completions: Completions) -> None:
+    def __init__(self, completions: Completions, submit: Callable[[str], None]) -> None:
         super().__init__(
             id="prompt",
             compact=True,
@@ -62,6 +63,8 @@ class Prompt(PageTarget, ChipArea):
         self.cursor_blink = False
         self.chips = {}
         self._completions = completions
+        self._submit = submit
+        self._full = False
         self._sent: deque[str] = deque(maxlen=MAX_RECALLED)
         self._back = 0
         self._draft = ""
@@ -81,6 +84,9 @@ class Prompt(PageTarget, ChipArea):
             # the one before. What comes as a real paste is not touched.
             event.stop()
             event.prevent_default()
+            if not self._full:
+                self._full = True
+                self.post_message(self.Refused(_FULL))
         elif event.key in _NEW_LINE:
             event.stop()
             event.prevent_default()
@@ -96,7 +102,7 @@ class Prompt(PageTarget, ChipArea):
         """Offer the text to the chat."""
         text = self.full_text
         if text.strip():
-            self.post_message(self.Submitted(text))
+            self._submit(text)
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""
@@ -107,6 +113,7 @@ class Prompt(PageTarget, ChipArea):
         self._sent.append(self.text)
         self._back = 0
         self._draft = ""
+        self._full = False
         self.clear()
         self._let_go()
 
@@ -135,11 +142,17 @@ class Prompt(PageTarget, ChipArea):
         self.put(typable(question))
 
     def _let_go(self) -> None:
-        """Forget the longest texts' oldest: what is recalled then has their labels only."""
-        while sum(map(len, self.chips.values())) > MAX_KEPT_CHARS and len(self._sent) > 1:
-            oldest = self._sent.popleft()
-            for start, end in chips_in(oldest.replace("\n", " "), self.chips):
-                self.chips.pop(oldest[start:end], None)
+        """Forget long texts that nothing has any more, then what was sent longest ago."""
+        while self._kept_chars() > MAX_KEPT_CHARS:
+            held = "\n".join((*self._sent, self.text))
+            labels = {held[start:end] for start, end in chips_in(held, self.chips)}
+            self.chips = {label: self.chips[label] for label in self.chips if label in labels}
+            if self._kept_chars() <= MAX_KEPT_CHARS or len(self._sent) <= 1:
+                return
+            self._sent.popleft()
+
+    def _kept_chars(self) -> int:
+        return sum(map(len, self.chips.values()))
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up; from the first line, recall the message before."""

@@ -187,7 +187,7 @@ def test_conversations_without_a_question_leave_nothing(path: Path) -> None:
 
 def test_parameters_of_another_version_do_not_cost_the_conversation(archive: Archive) -> None:
     number = begun(archive)
-    for odd in ('{"temperature": "hot"}', "", "[", '{"top_k": 5, "new": 1}'):
+    for odd in ("", "[", '{"temperature": "hot"}', '{"temperature": -1}', '{"top_k": 5, "x": 1}'):
         archive._database.execute("UPDATE conversation SET params = ?", (odd,))
         assert archive.load(number).params in (Params(), Params(top_k=5))
 

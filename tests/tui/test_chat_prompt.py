@@ -266,3 +266,60 @@ async def test_old_long_texts_are_let_go(monkeypatch: pytest.MonkeyPatch) -> Non
         # One that is not among those that were sent becomes a chip of its own.
         prompt.put_question("a" * 3_000)
         assert prompt.full_text == "a" * 3_000
+        # What is recalled and sent again keeps its text; what was never sent goes first.
+        await pilot.press("up", "up")
+        assert prompt.text.startswith("[pasted")
+        prompt.taken()
+        await paste(pilot, "d" * 3_000)
+        prompt.clear()
+        prompt.taken()
+        assert [text[0] for text in prompt.chips.values()] == ["b", "c"]
+        await pilot.press("up", "up")
+        assert prompt.full_text == "b" * 3_000 + " "
+
+
+async def test_keys_right_after_enter_are_of_the_next_text() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        prompt = prompt_of(pilot)
+        prompt.focus()
+        prompt.insert("first")
+        for key in ("enter", "enter", "n", "e", "x", "t"):
+            prompt.post_message(events.Key(key, key if len(key) == 1 else "\r"))
+        await until(pilot, lambda: len(fake.generations) == 1)
+        await until(pilot, lambda: prompt.text == "next")
+        chat = pilot.app.query_one(ChatPane)
+        assert [turn.question for turn in chat.talk.turns] == ["first"]
+        assert "queued" not in screen_text(pilot)
+
+
+async def test_a_text_too_long_to_type_in_says_so() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        prompt = prompt_of(pilot)
+        prompt.insert("x" * 6_000)
+        await paste(pilot, "y" * 3_000)
+        await pilot.press("left", "ctrl+o")
+        await told(pilot, "too long to be edited here: 3,000 characters")
+        prompt.put("x" * 8_192)
+        await pilot.press("z")
+        await told(pilot, "no more than 8,192 characters can be typed")
+        assert len(prompt.text) == 8_192
+        await pilot.press("backspace", "z")
+        assert prompt.text.endswith("xz")
+
+
+async def test_two_files_at_once_are_both_attached(tmp_path: Path) -> None:
+    there = Node()
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text(name)
+    async with running(there) as pilot:
+        await ready(pilot, there)
+        chat = pilot.app.query_one(ChatPane)
+        for name in ("one.txt", "two.txt"):
+            chat.do("attach", str(tmp_path / name))
+        await until(pilot, lambda: prompt_of(pilot).text.count("[file ") == 2)
+        chat.do("attach", "\ud800")
+        await told(pilot, "type the path of a file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from test_chat_flows import answer, say, talk
+from test_chat_flows import answer, say, talk, two_models
 from tui_driver import ask, ready, running, screen_text, shown, until
 from tui_fakes import Node
 
@@ -135,3 +135,21 @@ async def test_a_conversation_with_a_gap_goes_on_behind_its_end(tmp_path: Path) 
         assert questions(other, pane_of(pilot).dialogue_id)[2:] == ["fourth", "fifth"]
         assert len(other.load(number).turns) == 3
     other.close()
+
+
+async def test_what_a_crash_cut_goes_on_with_its_own_model(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    gone = Archive(path)
+    model = f"other-model@{'cd' * 32}"
+    number = gone.create(model, "", Params(), 1.0)
+    gone.put_turn(number, KeptTurn(number=0, question="q", answer="a", model=model), 1.0)
+    gone._mark.release()
+    gone._database.close()
+    there = Node()
+    async with running(there, history=path) as pilot:
+        await until(pilot, lambda: pane_of(pilot).dialogue_id == number)
+        there.first.show(two_models())
+        await shown(pilot, "● attached")
+        await ask(pilot, there.first, "more")
+        assert there.first.generations[0].request.model == model
+        assert "not there any more" not in screen_text(pilot)
