@@ -65,6 +65,7 @@ async def opened(pilot: object, there: Node) -> FakeAttachment:
     return there.first
 
 
+@pytest.mark.slow
 async def test_a_model_is_chosen_planned_for_and_started() -> None:
     there, desk = Node(), FakeDesk()
     async with running(there, NARROW, desk=lambda: desk) as pilot:
@@ -123,6 +124,7 @@ async def test_what_is_chosen_is_what_was_under_the_cursor_though_the_list_has_c
         await until(pilot, lambda: desk.orders == [PlanFor(Choice("demo"))])
 
 
+@pytest.mark.slow
 async def test_a_host_is_watched_drained_and_stopped() -> None:
     there, desk = Node(), FakeDesk(mine=True)
     async with running(there, NARROW, desk=lambda: desk) as pilot:
