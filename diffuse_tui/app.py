@@ -126,7 +126,7 @@ class DiffuseApp(App[None]):
         self._asked = ""
         self.leaving_questions: list[LeavingQuestion] = [self._answering, self._hosting.leaving]
         self._state = state
-        self._copies = Copies(state)
+        self._copies = Copies(None if history == ":memory:" else state)
         self.last_words = ""
         """What is to be written to stderr once the terminal is given back: a defect's line."""
         self.title = title
