@@ -273,8 +273,8 @@ async def attach(state: Path, network: NetworkOptions = PUBLIC) -> NodeAttachmen
     found = running_node(state)
     if found is None:
         raise Unreachable(
-            f"no node runs with the state directory {state}; start one with `diffuse host`, "
-            "`diffuse sentinel` or `diffuse-tui`"
+            "no node runs here: start one with `diffuse host` or `diffuse-tui` (the state "
+            f"directory is {state})"
         )
     # Where it is gone none is made: either no node runs, or it tells that we are not its owner.
     owner = read_identity(state, OWNER_KEY) or Identity(os.urandom(32))

@@ -275,8 +275,10 @@ class Archive(MayFail):
         return tuple(heads)
 
     @otherwise(0)
-    def size(self) -> int:
-        """Bytes of the file, free pages included."""
+    def size(self) -> int | None:
+        """Bytes of the file, free pages included; None where there is no file."""
+        if self._path == MEMORY:
+            return None
         pages, page = (
             int(self._database.execute(f"PRAGMA {name}").fetchone()[0])
             for name in ("page_count", "page_size")

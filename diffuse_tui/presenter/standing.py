@@ -96,7 +96,9 @@ def alone(view: NetworkView) -> bool:
 def absence(wanted: str | None, view: NetworkView | None = None) -> Standing:
     """What to say when there is no model to show, in `view` when there is one."""
     if view is not None and alone(view):
-        return Standing("◌", "Alone", "no other node reached yet; see Events", "warning")
+        ways = "no other node yet: see Events, give --bootstrap, or F7: host one here"
+        brief = ("no other node reached yet; see Events",)
+        return Standing("◌", "Alone", ways, "warning", brief)
     if wanted:
         name = clean_line(wanted, 60)
         return Standing("○", "Waiting", f"no host on this network holds {name} yet", "bad")

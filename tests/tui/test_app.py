@@ -246,7 +246,7 @@ async def test_a_node_alone_is_not_called_connected() -> None:
     there = Node()
     async with running(there) as pilot:
         there.first.show(network(node(1, me=True)))
-        await shown(pilot, "◌ Alone: no other node reached yet; see Events")
+        await shown(pilot, "◌ Alone: no other node yet: see Events, give --bootstrap, or F7")
         assert pilot.app.query_one(Banner).has_class("-warning")
         assert "1 host · 1 node" in screen_text(pilot)
         assert "attached" not in screen_text(pilot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -331,3 +332,12 @@ async def test_the_settings_and_the_waterfall_open_from_the_chat() -> None:
         await ask(pilot, fake, "Again")
         assert fake.generations[-1].request.sampling.temperature == 0.5
         assert last(fake)[0] == ("system", "Be brief")
+
+
+async def test_a_long_path_that_is_told_is_told_to_its_end() -> None:
+    there = Node()
+    async with running(there, (80, 24)) as pilot:
+        await ready(pilot, there)
+        path = f"/home/someone/{'a-title-of-many-words-' * 6}to-its-end.md"
+        pilot.app.query_one(ChatPane).say(f"written to {path}", "good")
+        await until(pilot, lambda: path in re.sub(r"[│\s]", "", screen_text(pilot)))

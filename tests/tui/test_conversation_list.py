@@ -81,6 +81,7 @@ def test_the_lines_around_the_list() -> None:
     assert plain(empty_line("")) == "No conversation is kept yet. n begins one."
     assert plain(empty_line(" x\n")) == "Nothing has “x”. Esc shows all."
     assert plain(status_line(1, 500, "", 2048)) == "1 conversation · 2.0 KiB on this machine"
+    assert plain(status_line(2, 500, "", None)) == "2 conversations · gone when the app ends"
     assert plain(status_line(200, 200, "heap", 0)) == "200 or more with “heap” · Esc shows all"
     assert plain(deleted_line("Heaps", 1)) == "deleted “Heaps” · u brings it back"
     assert plain(deleted_line("x" * 99, 2)).endswith("…” · u brings it back · 2 deleted")

@@ -64,3 +64,9 @@ async def test_the_app_says_where_copied_text_went(
         await shown(pilot, "a word sent to")
         assert pilot.app.clipboard == "text"
         assert (tmp_path / NAME).read_text() == "text"
+    # With --no-history nothing of what was said goes to the disk, not even this.
+    (tmp_path / NAME).unlink()
+    async with running(Node(), state=tmp_path, history=":memory:") as pilot:
+        copy(pilot.app.screen, "text", "a word")
+        await shown(pilot, "a word sent to")
+        assert not (tmp_path / NAME).exists()

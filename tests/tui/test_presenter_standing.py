@@ -148,8 +148,10 @@ def test_a_node_that_reached_no_other_says_so_and_is_not_green() -> None:
     gone = node(2, liveness="dead")
     for view in (network(node(1, me=True)), network(node(1, me=True), gone)):
         assert plain(title_line("Diffuse", None, view, Link("attached"), 80)).endswith("◌ alone ")
-        line, tone = state_line(None, view, Link("attached"), None, 80)
+        line, _ = state_line(None, view, Link("attached"), None, 60)
         assert plain(line) == " ◌ Alone: no other node reached yet; see Events"
+        line, tone = state_line(None, view, Link("attached"), None, 80)
+        assert plain(line).endswith("see Events, give --bootstrap, or F7: host one here")
         assert tone == "warning"
         assert "no other node" in refusal(None, view, "wanted")
     # With a whole model of its own it can answer, and the sentence is about that.
