@@ -66,7 +66,7 @@ def title_line(
         if more and sum(len(s.text) for s in left[1:]) + len(more) <= room:
             left.append(Span(more, "dim"))
     if view is not None:
-        nodes = f" · {counted(len(view.nodes), 'node')}"
+        nodes = f"{' ·' if left[1:] else ''} {counted(len(view.nodes), 'node')}"
         if sum(len(s.text) for s in left[1:]) + len(nodes) < room:
             left.append(Span(nodes, "dim"))
     used = sum(len(span.text) for span in left)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from textual.app import App
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Provider
 from textual.content import Content
+from textual.screen import Screen
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.screens.closing import ClosesOnce
@@ -15,11 +17,9 @@ from diffuse_tui.widgets.paint import TONES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from textual.app import App
     from textual.binding import ActiveBinding
     from textual.command import Hits
     from textual.dom import DOMNode
-    from textual.screen import Screen
 
 _OURS = "diffuse_tui."
 ABOUT_AT = 34
@@ -91,9 +91,14 @@ def bound(app: App[object], screen: Screen[object]) -> Iterator[Command]:
             action = (active.node, active.binding.action)
             found.setdefault(action, active)
             keys.setdefault(action, []).append(app.get_key_display(active.binding))
-    for action, active in found.items():
+    # What leads somewhere before what only moves the part that has the focus.
+    for action, active in sorted(found.items(), key=lambda each: not _leads(each[0][0])):
         run = partial(app.run_action, active.binding.action, active.node)
         yield Command(active.binding.description, "  ".join(keys[action]), run)
+
+
+def _leads(node: DOMNode) -> bool:
+    return isinstance(node, Screen | App)
 
 
 def _is_own(active: ActiveBinding) -> bool:

@@ -16,6 +16,7 @@ from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.screens.main import MainScreen
+from diffuse_tui.screens.palette import bound
 from diffuse_tui.screens.question import Question
 from diffuse_tui.widgets.chat_pane import ChatPane
 from diffuse_tui.widgets.prompt import Prompt
@@ -100,6 +101,10 @@ async def test_function_keys_lead_from_one_screen_to_another() -> None:
             await pilot.press(key)
             await shown(pilot, crumbs)
             assert len(pilot.app.screen_stack) == (1 if key == "f3" else 2)
+        # The palette begins with what leads somewhere, whatever has the focus.
+        await pilot.press("escape")
+        titles = [each.title for each in bound(pilot.app, pilot.app.screen)]
+        assert titles.index("What if") < titles.index("Scroll Down")
         # Out of two, and a key that is typed right after goes where the first one leads.
         await pilot.press("f2", "enter", "w")
         await until(pilot, lambda: len(pilot.app.screen_stack) == 3)

@@ -147,7 +147,9 @@ def test_the_model_shown_is_the_chosen_then_the_wanted_then_the_servable() -> No
 def test_a_node_that_reached_no_other_says_so_and_is_not_green() -> None:
     gone = node(2, liveness="dead")
     for view in (network(node(1, me=True)), network(node(1, me=True), gone)):
-        assert plain(title_line("Diffuse", None, view, Link("attached"), 80)).endswith("◌ alone ")
+        title = plain(title_line("Diffuse", None, view, Link("attached"), 80))
+        assert (title.split("  ")[0], title[-8:]) == (" Diffuse", "◌ alone ")
+        assert title.split("  ")[1] in ("1 node", "2 nodes")
         line, _ = state_line(None, view, Link("attached"), None, 60)
         assert plain(line) == " ◌ Alone: no other node reached yet; see Events"
         line, tone = state_line(None, view, Link("attached"), None, 80)
