@@ -15,7 +15,7 @@ import msgspec
 import msgspec.inspect
 
 from diffuse_core.domain.decoding import SamplingParams
-from diffuse_core.domain.plain_text import clean_line
+from diffuse_core.domain.plain_text import clean, clean_line
 from diffuse_core.domain.view import GenerateRequest
 from diffuse_tui.presenter.parameters import Params
 
@@ -50,7 +50,7 @@ NAMES: tuple[str, ...] = tuple(setting.name for setting in SETTINGS)
 _FIELDS = {setting.name: setting for setting in SETTINGS}
 _SHORT = {"temp": "temperature", "speculate": "guess", "max": "max-tokens"}
 _WORD = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))(?=\s|$)')
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u(?!d[89a-f])[0-9a-f]{4}|.)", re.DOTALL | re.IGNORECASE)
 _ESCAPED = {"n": "\n", "t": "\t"}
 _ON = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 _ANY_SEED = ("", "new", "none", "random")
@@ -182,7 +182,7 @@ def _with_stop(params: Params, text: str) -> Params | str:
         if word is None:
             return 'stop: a quotation mark is missing; write END "two words" "\\n\\n"'
         inner = word[2] if word[1] is None else word[1]
-        found.append(_ESCAPE.sub(lambda each: _ESCAPED.get(each[1], each[1]), inner))
+        found.append(_ESCAPE.sub(_meant, inner))
         place = word.end()
     if len(found) > most:
         return f"stop must be at most {most} strings"
@@ -191,7 +191,15 @@ def _with_stop(params: Params, text: str) -> Params | str:
     return _with(params, _FIELDS["stop"], tuple(found))
 
 
+def _meant(escape: re.Match[str]) -> str:
+    """What an escape in typed text stands for."""
+    named = escape[1]
+    return chr(int(named[1:], 16)) if len(named) > 1 else _ESCAPED.get(named, named)
+
+
 def _quoted(text: str) -> str:
     inner = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     inner = inner.replace("\t", "\\t")
+    # What a terminal would take for something else than text.
+    inner = "".join(each if clean(each) == each else f"\\u{ord(each):04x}" for each in inner)
     return inner if inner and not re.search(r'[\s"]', inner) else f'"{inner}"'

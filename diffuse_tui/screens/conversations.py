@@ -279,7 +279,7 @@ class ConversationsScreen(LiveScreen[int | None]):
     def action_rename(self) -> None:
         """Give the conversation under the cursor a name."""
         if self._head is not None:
-            self._ask("rename", self._head.title)
+            self._ask("rename", clean_line(self._head.title))
 
     def action_export(self, ending: str) -> None:
         """Write the conversation under the cursor to a file."""

@@ -9,6 +9,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static, TextArea
 
+from diffuse_tui.presenter.chips import typable
 from diffuse_tui.presenter.context import MAX_SYSTEM
 from diffuse_tui.presenter.parameters import CHOICE, PRESETS, preset_of, with_preset
 from diffuse_tui.presenter.settings_text import (
@@ -23,6 +24,7 @@ from diffuse_tui.widgets.watching import forget_closed
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.events import Paste
 
     from diffuse_tui.presenter.facts import Facts
     from diffuse_tui.presenter.parameters import Params
@@ -35,6 +37,20 @@ class Form(VerticalScroll, can_focus=False):
         Binding("down", "app.focus_next", "Next setting", show=False),
         Binding("up", "app.focus_previous", "Setting before", show=False),
     ]
+
+
+class SystemPrompt(TextArea):
+    """Shows nothing raw: what is pasted may hold what steers a terminal."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, id="system", compact=True, tab_behavior="focus")
+        self.cursor_blink = False
+
+    def on_paste(self, event: Paste) -> None:
+        """Control characters become visible."""
+        event.stop()
+        event.prevent_default()
+        self.replace(typable(event.text), *self.selection, maintain_selection_offset=False)
 
 
 class ParametersScreen(LiveScreen["tuple[Params, str]"]):
@@ -76,14 +92,12 @@ class ParametersScreen(LiveScreen["tuple[Params, str]"]):
             with Horizontal(classes="setting"):
                 yield Static("System prompt", classes="setting-label", markup=False)
                 yield Static("", id="told-system", classes="told", markup=False)
-            yield TextArea(self._system, id="system", compact=True, tab_behavior="focus")
+            yield SystemPrompt(typable(self._system))
 
     def on_mount(self) -> None:
         """Start in the first setting."""
         for field in self.query(Input):
             field.cursor_blink = False
-        system = self.query_one(TextArea)
-        system.cursor_blink = False
         self.set_focus(self.query_one(f"#set-{NAMES[0]}"))
         self._check()
 
@@ -123,7 +137,9 @@ class ParametersScreen(LiveScreen["tuple[Params, str]"]):
         """Give back what is set; with a mistake in it, go there."""
         params, wrong = self._check()
         if wrong is None:
-            self.dismiss((params, self.query_one(TextArea).text.strip()))
+            text = self.query_one(TextArea).text
+            unchanged = text == typable(self._system)
+            self.dismiss((params, self._system if unchanged else text.strip()))
         else:
             self.set_focus(self.query_one(wrong))
 

@@ -128,6 +128,12 @@ async def test_renaming_deleting_and_bringing_back(tmp_path: Path) -> None:
     numbers = filled(path, *TEXTS)
     async with running(Node(), (80, 24), history=path) as pilot:
         screen = await opened(pilot)
+        for title, value in (("a\x1bb", "a␛b"), ("", TEXTS[2][0])):
+            pilot.app.archive.set_title(screen._head.id, title, 1.0)
+            screen._list()
+            await pilot.press("e")
+            assert screen.query_one("#asked", Input).value == value
+            await pilot.press("escape")
         await pilot.press("j", "e")
         assert screen.query_one("#asked", Input).value == TEXTS[1][0]
         for key, letter in (("ctrl+u", None), ("a", "["), ("b", "b"), ("c", "]"), ("enter", None)):

@@ -40,6 +40,7 @@ from diffuse_tui.presenter.settings_text import (
         ("stop", 'END "two words" "\\n\\"\\\\"', "stop", ("END", "two words", '\n"\\')),
         ("stop", "\\n a\\tb", "stop", ("\n", "a\tb")),
         ("stop", "  ", "stop", ()),
+        ("stop", r"\u001B[ \ud800 \u00e", "stop", ("\x1b[", "ud800", "u00e")),
     ],
 )
 def test_what_is_typed_is_set(name: str, text: str, field: str, value: object) -> None:
@@ -80,7 +81,7 @@ def test_every_setting_is_there_and_comes_back_as_it_was_written() -> None:
         temperature=0.1 + 0.2,
         top_k=3,
         seed=9,
-        stop=("a b", '"', "\\", "\n\t", "c"),
+        stop=("a b", '"', "\\", "\n\t", "c", "\x1b[2J", "\u202e"),
         speculate=False,
     )
     again = Params()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from answer_driver import drawn
+from textual.events import Paste
 from textual.widgets import Input, TextArea
 from tui_driver import screen_text, shown, until
 
@@ -154,6 +155,25 @@ async def test_settings_are_checked_and_applied(size: tuple[int, int]) -> None:
         await until(pilot, lambda: bool(found))
         params = Params(temperature=0.5, top_k=5, stop=("END",), seed=7)
         assert found == [(params, "Be long.\nAnd kind.")]
+
+
+async def test_what_came_from_a_file_steers_no_terminal() -> None:
+    async with drawn() as pilot:
+        before = Params(stop=("\x1b[2J",))
+        screen = ParametersScreen(FACTS, before, "Be\x1b[31m brief.")
+        found = await opened(pilot, screen)
+        await shown(pilot, "Be␛[31m brief.")
+        assert screen.query_one("#set-stop", Input).value == r"\u001b[2J"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: bool(found))
+        # Left alone it stays what it is.
+        assert found == [(before, "Be\x1b[31m brief.")]
+        screen = ParametersScreen(FACTS, before, "")
+        found = await opened(pilot, screen)
+        screen.query_one(TextArea).focus()
+        screen.query_one(TextArea).post_message(Paste("one\x9b2J\r\ntwo"))
+        await pilot.pause()
+        assert screen.query_one(TextArea).text == "one\ufffd2J\ntwo"
 
 
 async def test_presets_fill_in_and_escape_leaves_all_as_it_was() -> None:
