@@ -32,7 +32,7 @@ def worth_a_chip(text: str) -> bool:
 
 def pasted_label(text: str, taken: Container[str] = ()) -> str:
     """`[pasted 312 lines, 14 KiB]`, numbered when that is taken."""
-    lines = text.count("\n") + 1
+    lines = text.removesuffix("\n").count("\n") + 1
     what = f"{lines} lines, " if lines > 1 else ""
     return _free(f"pasted {what}{_size(text)}", taken)
 

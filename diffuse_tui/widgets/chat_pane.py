@@ -187,6 +187,7 @@ class ChatPane(Vertical):
         typing = isinstance(self.screen.focused, Prompt)
         if typing != self._typing:
             self._typing = typing
+            self._view.notice_typing(typing=typing)
             if self._hinting:
                 self.say()
 
@@ -297,7 +298,7 @@ class ChatPane(Vertical):
             return BUSY
         kept = self.dialogue_id is not None
         self._begin(Talk())
-        self.say("a new conversation · o: earlier ones" if kept else None)
+        self.say("a new conversation · F8: earlier ones" if kept else None)
         return ""
 
     def action_new_conversation(self) -> None:

@@ -27,12 +27,12 @@ MAX_TURNS_SHOWN = 60
 _HELLO = (
     "Ask the model anything. Its layers are spread over the hosts of the coverage map; "
     "your question passes through them in order, and the answer streams back here.\n"
-    "/ lists commands · o: earlier conversations"
+    "/ lists commands · F8: earlier conversations"
 )
 
 _DEEDS = (
-    "[@click=screen.chat('regenerate')]anew R[/] · [@click=screen.chat('edit')]edit E[/] · "
-    "[@click=screen.chat('copy')]copy y[/] · [@click=screen.waterfall]times v[/]"
+    "[@click=screen.chat('regenerate')]R anew[/] · [@click=screen.chat('edit')]E edit[/] · "
+    "[@click=screen.chat('copy')]y copy[/] · [@click=screen.waterfall]v times[/]"
 )
 """What can be done with the last answer, for the mouse and as a reminder of the keys."""
 
@@ -55,8 +55,13 @@ class ConversationView(CodeWalk):
         super().__init__(id="conversation")
         self._views: dict[int, TurnView] = {}
         self._switch: Static | None = None
-        self._deeds = Static(Content.from_markup(_DEEDS), id="deeds")
+        self._deeds = Static(id="deeds")
         self._deeds.display = False
+        self.notice_typing(typing=True)
+
+    def notice_typing(self, *, typing: bool) -> None:
+        """While one types, letters are text: then the reminder begins with the way out."""
+        self._deeds.update(Content.from_markup(("Esc, then " if typing else "") + _DEEDS))
 
     def compose(self) -> ComposeResult:
         """What to do here, until there is a turn."""

@@ -10,7 +10,7 @@ from textual.widgets import Static
 from tui_driver import ask, idle, ready, running, screen_text, shown, until
 from tui_fakes import MODEL, PRINT, Node, finished, model, network, node, served
 
-from diffuse_core.domain.view import Failed, StageTiming, TextDelta
+from diffuse_core.domain.view import Failed, RouteChosen, StageTiming, TextDelta
 from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.widgets.chat_pane import ChatPane
 from diffuse_tui.widgets.prompt import Prompt
@@ -202,6 +202,23 @@ async def test_the_system_prompt_and_settings_travel_along() -> None:
         assert fake.generations[-1].request.sampling.temperature == 0.0
 
 
+async def test_a_long_conversation_goes_on_without_its_oldest_turns() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        long = "q" * 3_000
+        for tokens, sent in ((900, [long]), (900, [long, "a", "next"]), (3_000, [long] * 9)):
+            await ask(pilot, fake, "next" if len(fake.generations) else long)
+            if len(sent) < 9:
+                assert [m.content for m in fake.generations[-1].request.messages] == sent
+            await answer(pilot, fake, RouteChosen(finished().route, tokens), "a")
+        # There a token had one character: of 2,048 positions half are for what was said.
+        await ask(pilot, fake, "next")
+        assert last(fake)[0] != ("user", long)
+        await answer(pilot, fake, "a")
+        await shown(pilot, "the oldest 1 turn did not fit")
+
+
 def two_models(*, first: bool = True) -> NetworkView:
     view = network(node(1, (0, 30)), node(2, (0, 30), me=True))
     second = model(view.nodes[:1], id="other-model", fingerprint="cd" * 32)
@@ -290,11 +307,16 @@ async def test_keys_of_the_conversation_scroll_and_copy() -> None:
         await until(pilot, lambda: view.scroll_y == view.max_scroll_y)
         await pilot.press("Y")
         assert pilot.app.clipboard == "code2 = 1"
+        # Letters are text while one types; the line of what can be done says how they are not.
+        deeds = "R anew · E edit · y copy · v times"
+        await pilot.press("c")
+        await shown(pilot, f"Esc, then {deeds}")
+        await pilot.press("escape")
+        await shown(pilot, f"│  {deeds}")
         # By mouse as well.
-        await shown(pilot, "anew R · edit E · copy y · times v")
         await pilot.click("#deeds", offset=(2, 0))
         await until(pilot, lambda: len(there.first.generations) == 4)
-        assert "anew R" not in screen_text(pilot)
+        assert "R anew" not in screen_text(pilot)
         await answer(pilot, there.first, "Text")
         await pilot.press("y")
         assert pilot.app.clipboard.startswith("Text")

@@ -105,7 +105,7 @@ async def test_another_conversation_begins_and_one_is_gone_on_with(archive: Arch
         assert [turn[0] for turn in turns(archive)] == ["before there was an archive", "one"]
         first = kept(archive)
         await pilot.press("ctrl+n")
-        await told(pilot, "a new conversation · o: earlier ones")
+        await told(pilot, "a new conversation · F8: earlier ones")
         assert pane_of(pilot).dialogue() is None
         await ask(pilot, fake, "a second talk")
         await answer(pilot, fake, "2")

@@ -100,6 +100,7 @@ def test_labels_are_short_and_unique() -> None:
     label = pasted_label(text)
     assert label == "[pasted 312 lines, 934 B]"
     assert pasted_label(text, {label}) == "[pasted 312 lines, 934 B #2]"
+    assert pasted_label("a\n" * 60).startswith("[pasted 60 lines")
     assert pasted_label("x" * 5_000) == "[pasted 4.9 KiB]"
     odd = attached_label("a[1]\n\x1b.txt", "x")
     assert odd == "[file a_1_ ␛.txt, 1 B]"
