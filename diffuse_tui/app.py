@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path, PurePath
 
     from textual.command import Provider
+    from textual.driver import Driver
 
     from diffuse_core.domain.view import FeedUpdate
     from diffuse_core.ports import Attachment
@@ -146,6 +147,22 @@ class DiffuseApp(App[None]):
         """The main screen is the only one that stays."""
         return self._main
 
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's own for this terminal; one that stands more where there is one."""
+        kind = super().get_driver_class()
+        if kind.__name__ == "LinuxDriver":
+            from diffuse_tui.terminal_driver import SteadyDriver
+
+            return SteadyDriver
+        return kind
+
+    async def run_async(self, *given: Any, **named: Any) -> None:
+        """Run until it is left."""
+        try:
+            await super().run_async(*given, **named)
+        finally:
+            self._signals.over()
+
     def on_mount(self) -> None:
         """Leave orderly when told to, so that the terminal is given back."""
         self._signals.take()
@@ -165,8 +182,8 @@ class DiffuseApp(App[None]):
     def _restore_terminal(self) -> None:
         self._hosting.abandon()
         if self._driver is not None:
-            self._write(GIVE_TITLE_BACK)
-            self._driver.stop_application_mode()
+            give_back = getattr(self._driver, "give_back", self._driver.stop_application_mode)
+            give_back()
 
     def _fatal_error(self) -> None:
         """A defect: one clear line at the end, the rest in a file, without what was said."""

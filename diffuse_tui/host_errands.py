@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diffuse_core.domain.plain_text import clean_line
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from textual.app import App
+    from textual.worker import Worker
 
     from diffuse_tui.presenter.hosting import Desk, News, Order
 
@@ -62,7 +64,9 @@ class HostErrands:
             return
         newest = isinstance(order, PlanFor | Complete)
         group = f"hosting {type(order).__name__}"
-        self._app.run_worker(desk.do(order, self._tell), group=group, exclusive=newest)
+        # A callable and no coroutine: that would be left over where a newer one comes at once.
+        work = partial(desk.do, order, self._tell)
+        _: Worker[None] = self._app.run_worker(work, group=group, exclusive=newest)
 
     def _at_desk(self) -> Desk | None:
         """The desk, made when it is needed first; None where the app cannot host."""
