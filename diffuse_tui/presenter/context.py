@@ -25,13 +25,21 @@ class Context(NamedTuple):
     left_out: int
 
 
-def context(turns: Sequence[KeptTurn], question: str, system: str = "") -> Context:
+def context(
+    turns: Sequence[KeptTurn], question: str, system: str = "", room: int = MAX_CHARS
+) -> Context:
     """System prompt, previous turns and the new question; what is too much goes, oldest first.
 
     Turns that failed or have no answer are not part of it.
+
+    Args:
+        turns: The turns before, in order.
+        question: What is asked; it is sent whatever its length.
+        system: The system prompt, "" for none.
+        room: Characters of all that is sent.
     """
     kept: list[KeptTurn] = []
-    room = MAX_CHARS - len(question) - len(system)
+    room -= len(question) + len(system)
     answered = [turn for turn in turns if turn.answer and turn.state != "failed"]
     for turn in reversed(answered):
         room -= len(turn.question) + len(turn.answer)

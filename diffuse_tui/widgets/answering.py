@@ -63,6 +63,7 @@ class Answer:
         self.stopping = False
         self.outcome: Outcome | None = None
         self.times = Times()
+        self.prompt_tokens = 0
         self._left_out = left_out
         self._seed = seed
 
@@ -77,7 +78,7 @@ class Answer:
             return None
         match event:
             case RouteChosen(route=route, prompt_tokens=tokens):
-                self.times.route = route
+                self.times.route, self.prompt_tokens = route, tokens
                 self.view.note([opened_line(route, tokens)], passing=True)
             case TextDelta() as delta:
                 self.view.add(delta.text)

@@ -12,7 +12,12 @@ from diffuse_tui.widgets.keeping import Keeper, unix_now
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from diffuse_core.domain.view import GenerateEvent, GenerateRequest, ModelView
+    from diffuse_core.domain.view import (
+        ChatMessage,
+        GenerateEvent,
+        GenerateRequest,
+        ModelView,
+    )
     from diffuse_tui.presenter.spans import Tone
     from diffuse_tui.presenter.waterfall import Times
     from diffuse_tui.widgets.answering import Answer, Outcome
@@ -53,6 +58,8 @@ class Exchange:
         self._draft = ""
         self._before = self.talk
         self._times: dict[float, Times] = {}
+        self._sent: tuple[ChatMessage, ...] = ()
+        self._token_chars: float | None = None
         self._after: tuple[str, Tone] | None = None
 
     @property
@@ -103,7 +110,7 @@ class Exchange:
     def ask(self, question: str, model: ModelView, anew: int | None = None) -> None:
         """Ask; with `anew` in the place of the turn of that number and all after it."""
         # With the first question: they would be a part of the time to the first paint.
-        from diffuse_tui.presenter.asking import asking
+        from diffuse_tui.presenter.asking import TOKEN_CHARS, asking
         from diffuse_tui.widgets.answering import Answer
 
         name, now = name_of(model), unix_now()
@@ -112,7 +119,9 @@ class Exchange:
             self.talk = self.talk.asked(question, name, now)
         else:
             self.talk = self.talk.asked_anew(anew, question, name, now)
-        ask = asking(self.talk, model, int.from_bytes(os.urandom(4), "big"))
+        seed = int.from_bytes(os.urandom(4), "big")
+        ask = asking(self.talk, model, seed, self._token_chars or TOKEN_CHARS)
+        self._sent = ask.request.messages
         view = self._view.begin_turn(self.talk.turns[-1].number, question)
         self._number += 1
         self.answer = Answer(
@@ -149,12 +158,15 @@ class Exchange:
 
     def ended(self, number: int) -> str | None:
         """The generation is over; the question that waits for it, to be sent or given back."""
+        from diffuse_tui.presenter.asking import token_chars
+
         answer = self.answer
         if answer is None or number != answer.number:
             return None
         if answer.outcome is None:
             self._settle(answer, answer.end())
         self.answer = None
+        self._token_chars = token_chars(self._sent, answer.prompt_tokens) or self._token_chars
         self._view.settled()
         queued, self.queued = self.queued, None
         failed = answer.outcome is not None and answer.outcome.state == "failed"

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from tui_fakes import MODEL, PRINT, model, node
 
 from diffuse_tui.presenter.answerer import Answerer
-from diffuse_tui.presenter.asking import asking
+from diffuse_tui.presenter.asking import asking, token_chars
 from diffuse_tui.presenter.chat_notes import ChatState, state_note
 from diffuse_tui.presenter.context import MAX_CHARS, MAX_MESSAGES, context
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
@@ -137,6 +138,26 @@ def test_what_is_sent() -> None:
     assert plain.request.max_tokens == 1024
     assert plain.seed is None
     assert asking(talk._replace(params=Params(seed=3, temperature=1)), there, 77).seed == 3
+
+
+def test_what_the_model_has_no_positions_for_stays_behind() -> None:
+    there = model([node(1, (0, 30))])
+    talk = answered(*(("q" * 400, "a" * 600) for _ in range(9))).asked("now", NAME)
+    # Half of 2048 positions at three characters each, and at those that a prompt has shown.
+    assert asking(talk, there, 1).left_out == 6
+    sent = asking(talk, there, 1, chars=6.0)
+    assert sent.left_out == 3
+    assert token_chars(sent.request.messages, 1_000) == pytest.approx(0.9 * 6.003)
+    assert token_chars(sent.request.messages, 1) == 10.0
+    assert token_chars(sent.request.messages, 0) is None
+    assert token_chars(sent.request.messages[:1], 9) is None
+    # Who wants long answers takes the room from what was said, but never more than half of it.
+    for wanted, left_out in ((20, 3), (1_500, 6), (9_999, 6)):
+        params = Params(max_tokens=wanted)
+        assert asking(talk._replace(params=params), there, 1).left_out == left_out
+    # The question itself is always sent.
+    long = answered(("a", "b")).asked("x" * 9_000, NAME)
+    assert [len(m.content) for m in asking(long, there, 1).request.messages] == [9_000]
 
 
 def test_a_model_that_is_gone_is_not_replaced_silently() -> None:
