@@ -22,6 +22,7 @@ from diffuse_tui.widgets.copying import copy
 from diffuse_tui.widgets.filter_line import FilterLine
 from diffuse_tui.widgets.line_table import LineTable
 from diffuse_tui.widgets.paint import content
+from diffuse_tui.widgets.typed_line import TypedLine
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -37,7 +38,7 @@ _NOBODY = (Span("no host holds it", "dim"),)
 _NO_MATCH = (Span("no host matches; Esc shows all", "warning"),)
 
 
-class SizeLine(Input):
+class SizeLine(TypedLine):
     """How much memory the hosts that come have, and how many they are."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -47,10 +48,7 @@ class SizeLine(Input):
     ]
 
     def __init__(self) -> None:
-        super().__init__(
-            placeholder=f"{_EXAMPLE}, or 3 x 1.5GiB", id="if-size", max_length=40, compact=True
-        )
-        self.cursor_blink = False
+        super().__init__(f"{_EXAMPLE}, or 3 x 1.5GiB", most=40, select=True, id="if-size")
 
 
 class WhatIfScreen(LiveScreen[None]):

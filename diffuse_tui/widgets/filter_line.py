@@ -6,13 +6,14 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import Input
+
+from diffuse_tui.widgets.typed_line import TypedLine
 
 MOST_CHARS = 200
 
 
-class FilterLine(Input):
-    """One line of text without a frame; `Input.Changed` tells of every key.
+class FilterLine(TypedLine):
+    """One line of text; `Input.Changed` tells of every key.
 
     Import it when it is first needed: an Input is not cheap.
     """
@@ -36,11 +37,7 @@ class FilterLine(Input):
             self.cleared = cleared
 
     def __init__(self, placeholder: str) -> None:
-        super().__init__(
-            placeholder=placeholder, max_length=MOST_CHARS, compact=True, select_on_focus=False
-        )
-        # A blinking cursor would keep an idle app drawing.
-        self.cursor_blink = False
+        super().__init__(placeholder, most=MOST_CHARS)
 
     def action_clear(self) -> None:
         """Show everything again."""

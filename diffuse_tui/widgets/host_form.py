@@ -14,6 +14,7 @@ from diffuse_tui.presenter.hosting import DEVICES, DTYPES, Choice
 from diffuse_tui.widgets.cycle import Cycle
 from diffuse_tui.widgets.model_input import ModelInput, Proposals
 from diffuse_tui.widgets.paint import content
+from diffuse_tui.widgets.typed_line import TypedLine
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -60,7 +61,7 @@ class HostForm(Vertical):
             yield ModelInput(id="host-model")
         with Horizontal(classes="host-row"):
             yield Static("memory", classes="host-label")
-            yield Input(placeholder="auto", max_length=12, compact=True, id="host-memory")
+            yield TypedLine("auto", most=12, select=True, id="host-memory")
             yield Cycle("dtype", DTYPES, id="host-dtype")
             yield Cycle("device", DEVICES, id="host-device")
         with Horizontal(classes="host-row"):
@@ -148,5 +149,5 @@ class HostForm(Vertical):
         self._tell(done=False)
 
 
-def _number(name: str) -> Input:
-    return Input(placeholder="auto", restrict=r"[0-9]*", max_length=4, compact=True, id=name)
+def _number(name: str) -> TypedLine:
+    return TypedLine("auto", most=4, restrict=r"[0-9]*", select=True, id=name)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.widgets import Input
 
 from diffuse_tui.presenter.host_questions import common_start
 from diffuse_tui.widgets.choices import Choices
+from diffuse_tui.widgets.typed_line import TypedLine
 
 
-class ModelInput(Input):
+class ModelInput(TypedLine):
     """One line. `paths` are those that begin with what is typed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -20,10 +20,7 @@ class ModelInput(Input):
     ]
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
-        super().__init__(
-            placeholder="name, ORG/NAME, path, demo or auto", max_length=400, compact=True, id=id
-        )
-        self.cursor_blink = False
+        super().__init__("name, ORG/NAME, path, demo or auto", most=400, select=True, id=id)
         self.paths: tuple[str, ...] = ()
 
     def action_complete(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from tui_driver import NARROW, ready, running, screen_text, shown, until
+from tui_driver import NARROW, at_once, ready, running, screen_text, shown, until
 from tui_fakes import Node, network, node, served
 
 from diffuse_tui.presenter.columns import Sort
@@ -137,6 +137,10 @@ async def test_the_filter_leaves_what_all_words_match_until_escape() -> None:
         await until(pilot, lambda: len(table.keys) == 60)
         assert not pilot.app.query("FilterLine")
         assert pilot.app.query_one(ReplicaPanel).border_subtitle == "60 hosts · 60 nodes"
+        await pilot.press("slash")
+        at_once(pilot, *"qq", "ctrl+u", *"0:10", "enter")
+        await until(pilot, lambda: table.has_focus and len(table.keys) == 3)
+        await pilot.press("escape")
         await pilot.press("slash", "x", "escape")
         await until(pilot, lambda: len(table.keys) == 60 and table.has_focus)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from textual.widgets import Input
 from tui_desk import FIT, FakeDesk
-from tui_driver import NARROW, ready, running, screen_text, shown, until
+from tui_driver import NARROW, at_once, ready, running, screen_text, shown, until
 from tui_fakes import TELEMETRY, FakeAttachment, Node, network, node, served
 
 from diffuse_core.domain.machine import HostProgress
@@ -109,6 +109,16 @@ async def test_a_model_is_chosen_planned_for_and_started() -> None:
         desk.say(Status(failure="the memory cap is too small for one layer"))
         await shown(pilot, "✖ failed    the memory cap is too small")
         assert len(desk.orders) == count
+
+
+async def test_what_is_typed_at_once_is_taken_in_its_order() -> None:
+    there, desk = Node(), FakeDesk()
+    async with running(there, NARROW, desk=lambda: desk) as pilot:
+        await opened(pilot, there)
+        at_once(pilot, *"auto", "ctrl+u", *"demo", "enter")
+        await until(pilot, lambda: desk.orders == [PlanFor(Choice("demo"))])
+        await pilot.press("slash")
+        assert pilot.app.screen.query_one("#host-model", Input).selection == (0, 4)
 
 
 async def test_what_is_chosen_is_what_was_under_the_cursor_though_the_list_has_changed() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from textual.events import Key
 from textual.widgets import Static
 from tui_fakes import FakeAttachment, Node, served
 
@@ -37,6 +38,12 @@ async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not condition():
             await pilot.pause()
+
+
+def at_once(pilot: Pilot[None], *keys: str) -> None:
+    """Keys that come faster than the app takes them, as from a terminal that lags."""
+    for key in keys:
+        pilot.app.post_message(Key(key, key if len(key) == 1 else None))
 
 
 def screen_text(pilot: Pilot[None]) -> str:
