@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from diffuse_core.domain.identity import SHORT_LENGTH, short_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from diffuse_core.domain.records import Record
     from diffuse_core.domain.roles import HoldState
@@ -95,6 +95,25 @@ def audit_text(found: Audited) -> str:
     if found.doubtful:
         told.append(f"doubtful from now on, and avoided while others do: {_names(found.doubtful)}")
     return "; ".join(told)
+
+
+def quarantine_lines(before: Mapping[str, str], now: Mapping[str, str]) -> list[Line]:
+    """What has changed in how nodes stand because of audits, whoever on this machine asked.
+
+    Both are "quarantined" or "doubtful" by the node's id in text.
+    """
+    lines: list[Line] = []
+    for node, standing in sorted(now.items()):
+        if before.get(node) == standing:
+            continue
+        if standing == "quarantined":
+            why = "an audit found that what it computed is wrong"
+            lines.append(("error", f"{_short(node)} is quarantined: {why}"))
+        else:
+            why = "avoided while there are others"
+            lines.append(("warning", f"{_short(node)} is doubtful since an audit: {why}"))
+    gone = sorted(before.keys() - now.keys())
+    return lines + [("info", f"{_short(node)} is {before[node]} no longer") for node in gone]
 
 
 def _apart(found: Audited) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from diffuse_core.domain.identity import NodeId, short_text
-from diffuse_core.domain.narration import audit_text, healed_text
+from diffuse_core.domain.narration import audit_text, healed_text, quarantine_lines
 from diffuse_core.domain.owner_messages import (
     CancelGenerate,
     Generate,
@@ -39,7 +39,7 @@ from diffuse_core.services.sensing import Sensing
 from diffuse_core.services.tasks import Dropped, TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from diffuse_core.ports import Hardware, Sensors
     from diffuse_core.services.client import ClientService
@@ -96,6 +96,7 @@ class FeedService:
         self._running: dict[tuple[Link, int], asyncio.Task[None]] = {}
         self._streams: dict[Link, asyncio.Task[None]] = {}
         self._last_traffic = (self._started, 0, 0)
+        self._standings: Mapping[str, str] | None = None
         self._strangers = Dropped("refused what only the owner may ask; last to node")
         self._lag = LoopLag()
         self._lag.start()
@@ -151,7 +152,12 @@ class FeedService:
 
     def update(self, events: tuple[Event, ...] = ()) -> FeedUpdate:
         """The picture of this moment."""
-        view = marked(self._node.view(), self._client.quarantine.standings())
+        standings = self._client.quarantine.standings()
+        # Commands on this machine audit as well, and write to the same list.
+        before, self._standings = self._standings, standings
+        for level, text in quarantine_lines(before, standings) if before is not None else ():
+            self._node.note(level, text)
+        view = marked(self._node.view(), standings)
         return FeedUpdate(view=view, telemetry=self._telemetry(), events=events)
 
     def _telemetry(self) -> Telemetry:
@@ -237,6 +243,8 @@ class FeedService:
         if isinstance(event, Audited) and event.accuses:
             level: EventLevel = "error" if event.quarantined else "warning"
             self._node.note(level, f"audit: {audit_text(event)}")
+            # That is told.
+            self._standings = self._client.quarantine.standings()
         elif isinstance(event, Healed):
             self._node.note("good", healed_text(event))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diffuse_core.domain.narration import audit_text, healed_text
+from diffuse_core.domain.narration import audit_text, healed_text, quarantine_lines
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Audited, Comparison, Healed, RouteStep
 
@@ -77,3 +77,15 @@ def test_an_answer_that_went_on() -> None:
     told = "an answer lost aaaaaaaa (layers 3:6): its link ended; went on with "
     assert healed_text(healed(TWO, ONE)) == told + "cccccccc and dddddddd after 1.2 s"
     assert healed_text(healed()) == told + "the same nodes after 1.2 s"
+
+
+def test_what_has_changed_in_how_nodes_stand_is_told_once_for_each() -> None:
+    assert quarantine_lines({}, {}) == []
+    before = {ONE: "doubtful", TWO: "quarantined", STAGE: "quarantined"}
+    now = {BEFORE: "doubtful", ONE: "quarantined", TWO: "quarantined"}
+    assert quarantine_lines(before, now) == [
+        ("warning", "bbbbbbbb is doubtful since an audit: avoided while there are others"),
+        ("error", "cccccccc is quarantined: an audit found that what it computed is wrong"),
+        ("info", "aaaaaaaa is quarantined no longer"),
+    ]
+    assert quarantine_lines({ONE: "doubtful"}, {}) == [("info", "cccccccc is doubtful no longer")]

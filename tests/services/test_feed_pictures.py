@@ -125,7 +125,28 @@ async def test_the_owner_sees_whom_audits_found_out(split: Callable) -> None:
             found = {node.node: node.quarantine for node in update.view.nodes if node.quarantine}
             if found:
                 break
-    assert found == {host.id.hex(): "doubtful", other.id.hex(): "quarantined"}
+        assert found == {host.id.hex(): "doubtful", other.id.hex(): "quarantined"}
+        # Whoever wrote it down, it is an event; what an answer's own audit told already is not
+        # told again.
+        host.client.quarantine.clear()
+        told: list[str] = []
+        async for update in updates:
+            told += [event.text for event in update.events]
+            if sum("no longer" in text for text in told) == 2:
+                break
+        guilty = (other.id.hex(),)
+        host.client.quarantine.bar(other.id)
+        host.feed._tell(
+            Audited(node=guilty[0], slice=Slice(0, 3), verdict="unaudited", quarantined=guilty)
+        )
+        count = host.node.event_count
+        await anext(updates)
+        await anext(updates)
+        assert host.node.event_count == count
+    short = other.id.hex()[:8]
+    why = "an audit found that what it computed is wrong"
+    assert f"{short} is quarantined: {why}" in told
+    assert f"{short} is quarantined no longer" in told
 
 
 async def test_heals_and_audits_are_events(split: Callable) -> None:
