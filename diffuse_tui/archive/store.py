@@ -228,20 +228,17 @@ class Archive(MayFail):
     @otherwise(False)
     def is_gone(self, number: int) -> bool:
         """Whether a conversation was deleted; not where the disk does not tell."""
-        if number == NOT_KEPT:
-            return False
-        row = self._database.execute(
-            "SELECT 1 FROM conversation WHERE id = ? AND deleted_by IS NULL", (number,)
-        ).fetchone()
-        return row is None
+        return number != NOT_KEPT and not self._of(number, "deleted_by IS NULL")
+
+    @otherwise(False)
+    def is_deleted(self, number: int) -> bool:
+        """Whether this app deleted a conversation, and could bring it back."""
+        return self._of(number, "deleted_by") == self._owner
 
     @otherwise("")
     def title(self, number: int) -> str:
         """What a conversation is called, "" when there is none."""
-        found = self._database.execute(
-            "SELECT title FROM conversation WHERE id = ?", (number,)
-        ).fetchone()
-        return str(found[0]) if found else ""
+        return str(self._of(number, "title") or "")
 
     @otherwise(None)
     def latest(self) -> Dialogue | None:
@@ -352,6 +349,14 @@ class Archive(MayFail):
                 )
         if self._removed:
             leave_no_trace(self._database, words=self._words)
+
+    def _of(self, number: int, what: str) -> Any:
+        """`what`, which is our own text, of a conversation; None when there is none."""
+        row = self._database.execute(
+            f"SELECT {what} FROM conversation WHERE id = ?",  # noqa: S608
+            (number,),
+        ).fetchone()
+        return row[0] if row is not None else None
 
     def _touch(self, number: int, at: float) -> bool:
         """Note when a conversation changed; False when there is none."""

@@ -69,7 +69,8 @@ class KeptConversations:
         if archive is None:
             return
         before = pane.dialogue_id
-        if before is not None and archive.is_gone(before):
+        # What another app deleted stays on the screen, and goes on as a copy.
+        if before is not None and archive.is_deleted(before):
             pane.forgotten(before)
         if number is not None:
             self._to_chat()

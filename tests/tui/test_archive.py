@@ -150,6 +150,7 @@ def test_deleted_conversations_come_back_until_the_app_ends(path: Path) -> None:
     token = archive.delete(first)
     assert archive.load(first) is None
     assert (archive.is_gone(first), archive.is_gone(second)) == (True, False)
+    assert (archive.is_deleted(first), archive.is_deleted(second)) == (True, False)
     assert [head.id for head in archive.heads()] == [second]
     assert archive.heads("secret") == ()
     assert archive.restore(token)

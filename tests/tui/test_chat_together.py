@@ -66,6 +66,11 @@ async def test_who_goes_on_second_goes_on_with_a_copy(tmp_path: Path) -> None:
         assert pane.dialogue_id == copy
         assert questions(other, copy) == ["first", "mine", "more"]
         other.delete(copy)
+        await pilot.press("f8")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 2)
+        await pilot.press("escape")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+        assert talk(pilot)[-1] == ("more", "yes")
         await say(pilot, "/regenerate")
         await until(pilot, lambda: len(fake.generations) == 3)
         await answer(pilot, fake, "again")
@@ -153,3 +158,21 @@ async def test_what_a_crash_cut_goes_on_with_its_own_model(tmp_path: Path) -> No
         await ask(pilot, there.first, "more")
         assert there.first.generations[0].request.model == model
         assert "not there any more" not in screen_text(pilot)
+
+
+async def test_a_copy_is_kept_also_when_the_app_is_left_at_once(tmp_path: Path) -> None:
+    other = Archive(tmp_path / "chats.db")
+    number = begun(other, "first")
+    there = Node()
+    async with running(there, history=tmp_path / "chats.db") as pilot:
+        fake = await ready(pilot, there)
+        pane_of(pilot).open_dialogue(other.load(number))
+        await say(pilot, "/regenerate")
+        await until(pilot, lambda: len(fake.generations) == 1)
+        other.put_turn(number, KeptTurn(number=1, question="theirs", state="done", at=9.0), 9.0)
+        fake.generations[0].events.put_nowait(TextDelta("anew"))
+        await shown(pilot, "anew▍")
+    assert questions(other, number) == ["first", "theirs"]
+    [copy] = [head.id for head in other.heads() if head.id != number]
+    assert [(turn.answer, turn.state) for turn in other.load(copy).turns] == [("anew", "stopped")]
+    other.close()
