@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.errors import DiffuseError, Unreachable
 from diffuse_tui.presenter.banner import NodeEnded
-from diffuse_tui.private_file import open_private
+from diffuse_tui.private_file import open_private, read_kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,8 +76,7 @@ class LocalNode:
         if pid is None:
             return False
         try:
-            with (self._state / HOST_PID).open("rb") as file:
-                return file.read(32) == b"%d" % pid
+            return read_kept(self._state / HOST_PID, 32) == b"%d" % pid
         except OSError:
             return False
 
@@ -244,8 +243,8 @@ class LocalNode:
     def _words(self, name: str) -> str:
         log = self._state / name
         words = ""
-        with contextlib.suppress(OSError), log.open("rb") as file:
+        with contextlib.suppress(OSError):
             # A log of weeks is long, and only its end is told.
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * LOG_TAIL))
-            words = file.read().decode(errors="replace").strip()[-LOG_TAIL:]
+            end = read_kept(log, 4 * LOG_TAIL, end=True)
+            words = end.decode(errors="replace").strip()[-LOG_TAIL:]
         return words or f"it ended without a word; see {log}"

@@ -1,8 +1,9 @@
-"""Files that the app writes into the state directory, for nobody else's eyes."""
+"""Files of the app in the state directory, for nobody else's eyes."""
 
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,3 +29,20 @@ def open_private(path: Path, *, append: bool = False) -> int:
     if hasattr(os, "fchmod"):
         os.fchmod(handle, 0o600)
     return handle
+
+
+def read_kept(path: Path, most: int, *, end: bool = False) -> bytes:
+    """At most so many bytes of the beginning of a file, or of its `end`.
+
+    A pipe in its place is not waited for, and of a device, which may never end, nothing is read.
+
+    Raises:
+        OSError: there is no such file, or it is none.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is no file")
+        if end:
+            file.seek(max(0, found.st_size - most))
+        return file.read(most)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from diffuse_tui.private_file import open_private
+from diffuse_tui.private_file import open_private, read_kept
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ class Remembered:
     def _read(self) -> dict[str, object]:
         if self._file is None:
             return {}
-        forgiven = suppress(OSError, msgspec.DecodeError, RecursionError)
-        with forgiven, self._file.open("rb") as file:
-            return msgspec.json.decode(file.read(MAX_BYTES), type=dict[str, object])
+        with suppress(OSError, msgspec.DecodeError, RecursionError):
+            kept = read_kept(self._file, MAX_BYTES)
+            return msgspec.json.decode(kept, type=dict[str, object])
         return {}

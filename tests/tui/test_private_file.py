@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.settings import network_options
 from diffuse_tui.crash import keep
-from diffuse_tui.private_file import open_private
+from diffuse_tui.local_node import HOST_LOG, HOST_PID, LocalNode
+from diffuse_tui.private_file import open_private, read_kept
 from diffuse_tui.quiet import LOG, quiet
 from diffuse_tui.remembered import FILE, Remembered
 
@@ -56,3 +58,31 @@ def test_what_the_app_writes_goes_through_no_link(tmp_path: Path) -> None:
     assert keep(ValueError("x"), state, "now").file is None
     Remembered(state).keep("theme", "light")
     assert other.read_text() == "kept"
+
+
+def test_a_part_of_a_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("0123456789")
+    assert read_kept(file, 4) == b"0123"
+    assert read_kept(file, 4, end=True) == b"6789"
+    assert read_kept(file, 40, end=True) == b"0123456789"
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("kind", ["pipe", "endless", "directory", "loop"])
+def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
+    tmp_path: Path, kind: str
+) -> None:
+    for name in (FILE, HOST_PID, HOST_LOG):
+        if kind == "pipe":
+            os.mkfifo(tmp_path / name)
+        elif kind == "directory":
+            (tmp_path / name).mkdir()
+        else:
+            (tmp_path / name).symlink_to("/dev/zero" if kind == "endless" else tmp_path / name)
+    assert Remembered(tmp_path).text("theme") is None
+    local = LocalNode(
+        tmp_path, network_options(None, None, None, [], mdns=False), (), may_start=False
+    )
+    assert not local.earlier(1)
+    assert "without a word" in local.host_words()
