@@ -98,7 +98,7 @@ MAIN = Section(
         ("s", "start a node here, when the one that was attached to has ended"),
         ("Ctrl+Z", "suspend, outside the prompt; `fg` brings the app back"),
         ("F1  ?", "this help"),
-        ("q", "quit: twice, or it asks where an answer or a host would end"),
+        ("q", "quit: twice, or it asks what becomes of an answer or of a host"),
         ("Ctrl+Q", "quit at once; Ctrl+C twice does the same"),
     ),
 )

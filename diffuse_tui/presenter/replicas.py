@@ -69,14 +69,13 @@ def replica_order(
     clients. With one, equal nodes stay in that order, and those without the figure come last.
     """
     nodes = sorted(view.nodes, key=lambda node: _order(node, model))
-    read = _SORTS.get(sort.column) if sort is not None else None
+    read = _reader(sort.column, model) if sort is not None else None
     if sort is None or read is None:
         return nodes
-    read_state = sort.column == "state"
     known: list[tuple[_Rank, NodeView]] = []
     unknown: list[NodeView] = []
     for node in nodes:
-        rank = (node_state(node, model)[1],) if read_state else read(node)
+        rank = read(node)
         if rank is None:
             unknown.append(node)
         else:
@@ -108,7 +107,6 @@ def _trip_rank(node: NodeView) -> _Rank | None:
 _SORTS: dict[str, Callable[[NodeView], _Rank | None]] = {
     "node": lambda node: (node.node,),
     "slice": lambda node: (node.slice.start, node.slice.end) if node.slice else None,
-    "state": lambda node: (node.liveness,),
     "load": lambda node: _when(
         node.kv_budget > 0 or node.sessions > 0,
         node.sessions,
@@ -121,6 +119,12 @@ _SORTS: dict[str, Callable[[NodeView], _Rank | None]] = {
     "version": lambda node: (node.version,),
     "seen": lambda node: (0.0 if node.me else node.last_seen_s,),
 }
+
+
+def _reader(column: str, model: ModelView | None) -> Callable[[NodeView], _Rank | None] | None:
+    if column == "state":
+        return lambda node: (node_state(node, model)[1],)
+    return _SORTS.get(column)
 
 
 def replica_cells(
