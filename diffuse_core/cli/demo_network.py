@@ -92,8 +92,7 @@ class DemoNetwork:
             DiffuseError: a process ended, or the model did not get servable in time.
         """
         self.cap = tight_cap(shape, self._hosts)
-        await self._spawn("sentinel", "sentinel", "--listen", f"127.0.0.1:{_free_port()}")
-        self.sentinel = await self._address("sentinel")
+        await self._start_sentinel()
         self._report(f"sentinel listens on {self.sentinel}")
         threads = max(1, cores // self._hosts)
         for number in range(1, self._hosts + 1):
@@ -121,9 +120,21 @@ class DemoNetwork:
         )
         await self._until_servable()
 
+    async def _start_sentinel(self) -> None:
+        for port in dict.fromkeys((_free_port(), 0)):
+            await self._spawn("sentinel", "sentinel", "--listen", f"127.0.0.1:{port}")
+            try:
+                self.sentinel = await self._address("sentinel")
+            except DiffuseError:
+                # Another program may have taken the port since it was looked at.
+                if not port or self._processes["sentinel"].returncode is None:
+                    raise
+            else:
+                return
+
     async def _spawn(self, name: str, command: str, *arguments: str) -> None:
         directory = self.state_dir(name)
-        directory.mkdir(mode=0o700)
+        directory.mkdir(mode=0o700, exist_ok=True)
         with (directory / "log").open("wb") as log:
             self._processes[name] = await asyncio.create_subprocess_exec(
                 *own_command(
