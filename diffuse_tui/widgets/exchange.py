@@ -169,10 +169,6 @@ class Exchange:
         self._token_chars = token_chars(self._sent, answer.prompt_tokens) or self._token_chars
         self._view.settled()
         queued, self.queued = self.queued, None
-        failed = answer.outcome is not None and answer.outcome.state == "failed"
-        if queued is not None and failed and self._after is None:
-            # It was asked in the belief that there would be an answer before it.
-            self._after = ("what waited was not sent · ↑ recalls it", "warning")
         return queued
 
     def ending_note(self) -> tuple[str, Tone] | None:
@@ -189,6 +185,9 @@ class Exchange:
         self.keeper.keep(self.talk)
         if outcome.state == "failed":
             self.give_back(self.talk.turns[-1].question)
+            if self.queued is not None:
+                # It was asked in the belief that there would be an answer before it.
+                self._after = ("what waited was not sent · ↑ recalls it", "warning")
 
     def _take_back(self, outcome: Outcome) -> None:
         """Nothing came of asking anew: what was there before is shown and kept again."""

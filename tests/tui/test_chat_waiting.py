@@ -53,6 +53,22 @@ async def test_what_waits_is_not_sent_after_an_answer_that_failed() -> None:
         assert [turn for turn in talk(pilot) if turn[1]] == [("Capital of Spain?", "Madrid")]
 
 
+async def test_what_is_sent_again_right_after_a_failure_is_asked() -> None:
+    there = Node()
+    async with running(there) as pilot:
+        fake = await ready(pilot, there)
+        prompt = pilot.app.query_one(Prompt)
+        await ask(pilot, fake, "one")
+        fake.generations[0].events.put_nowait(Failed("lost", 7))
+        # The iterator is not closed yet.
+        await until(pilot, lambda: prompt.text == "one")
+        await pilot.press("enter")
+        await told(pilot, "queued: one")
+        fake.generations[0].events.put_nowait(None)
+        await until(pilot, lambda: len(fake.generations) == 2)
+        assert last(fake) == [("user", "one")]
+
+
 async def test_what_waits_is_not_sent_to_a_model_that_nobody_chose() -> None:
     there = Node()
     async with running(there) as pilot:
