@@ -19,6 +19,14 @@ SUSPECT = ".suspect"
 """Ending of a mark: damage was met while the file was in use, so read it through next time."""
 MAX_DAMAGED = 1000
 
+_ODD = (
+    "SELECT 1 FROM turn WHERE typeof(number) <> 'integer' OR typeof(at) <> 'real' OR 'blob' IN "
+    "(typeof(question), typeof(answer), typeof(state), typeof(model), typeof(note)) LIMIT 1",
+    "SELECT 1 FROM conversation WHERE typeof(created) <> 'real' OR typeof(changed) <> 'real' OR "
+    "'blob' IN (typeof(title), typeof(model), typeof(system), typeof(params)) LIMIT 1",
+)
+"""Find values of types that the app never writes, and SQLite lets others write."""
+
 _SETTINGS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
@@ -114,6 +122,8 @@ def _connect_checked(file: Path) -> sqlite3.Connection:
 
 def _check(database: sqlite3.Connection) -> None:
     found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found == "ok" and any(database.execute(odd).fetchone() for odd in _ODD):
+        found = "values of other types"
     if found != "ok":
         damage = sqlite3.DatabaseError(str(found))
         damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT

@@ -11,6 +11,9 @@ from diffuse_tui.archive.opening import is_damage, suspect
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PATIENCE_MS = 50
+"""How long a call waits for another app once one waited in vain."""
+
 Given = ParamSpec("Given")
 Back = TypeVar("Back")
 
@@ -23,11 +26,17 @@ class MayFail:
         on_trouble: Called with the text of the first trouble, in the place of `notice`.
     """
 
+    _database: sqlite3.Connection
+
     def __init__(self, path: str) -> None:
         self.notice = ""
         self.on_trouble: Callable[[str], None] | None = None
         self._troubled = path
         self._told = False
+
+    def wait_less(self) -> None:
+        """The file was waited for in vain: the next calls must not hold up the screen so long."""
+        self._database.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
 
     def tell_trouble(self, error: Exception) -> None:
         """Something could not be kept or read: say so, the first time."""
@@ -46,6 +55,12 @@ class MayFail:
             self.notice = text
 
 
+def is_busy(error: Exception) -> bool:
+    """Whether another process keeps the file to itself."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF == sqlite3.SQLITE_BUSY
+
+
 def otherwise(
     value: Any,
 ) -> Callable[[Callable[Given, Back]], Callable[Given, Back]]:
@@ -59,6 +74,8 @@ def otherwise(
             except (sqlite3.Error, OSError) as error:
                 archive = given[0]
                 assert isinstance(archive, MayFail)  # noqa: S101 - it decorates methods only
+                if is_busy(error):
+                    archive.wait_less()
                 archive.tell_trouble(error)
                 back: Back = value
                 return back
