@@ -233,7 +233,7 @@ class Archive(MayFail):
     @otherwise(False)
     def is_deleted(self, number: int) -> bool:
         """Whether this app deleted a conversation, and could bring it back."""
-        return self._of(number, "deleted_by") == self._owner
+        return bool(self._of(number, "deleted_by") == self._owner)
 
     @otherwise("")
     def title(self, number: int) -> str:
