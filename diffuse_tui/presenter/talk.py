@@ -60,6 +60,13 @@ class Talk(NamedTuple):
             turns=self.turns[: self.at] + tail, others=(*rest, self.turns[self.at :])
         )
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Which version of the end is shown, the oldest being 1, and how many there are."""
+        shown = self.turns[self.at :]
+        older = sum(1 for tail in self.others if tail[0].at < shown[0].at) if shown else 0
+        return older + 1, len(self.others) + 1
+
     def answered(self, state: TurnState, answer: str, note: str = "") -> Talk:
         """The newest turn with its answer so far, or as it ended."""
         turn = msgspec.structs.replace(self.turns[-1], state=state, answer=answer, note=note)

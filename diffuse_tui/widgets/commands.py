@@ -188,8 +188,8 @@ class Commands:
     def _other(self, _: str) -> str:
         why = self._exchange.other_version()
         if not why:
-            count = len(self._exchange.talk.others) + 1
-            self._chat.say(f"another of {count} versions · u: the next one")
+            number, count = self._exchange.talk.version
+            self._chat.say(f"version {number} of {count} · u: the one before, and round")
         return why
 
     def _export(self, rest: str) -> str:

@@ -61,12 +61,14 @@ def test_an_answer_made_anew_keeps_the_one_before() -> None:
 def test_versions_go_around_with_what_was_asked_after_them() -> None:
     talk = answered(("a", "1"))
     for answer in "23":
-        talk = talk.asked_anew(0, "a", NAME).answered("done", answer)
+        talk = talk.asked_anew(0, "a", NAME, 5.0 + int(answer)).answered("done", answer)
     talk = talk.asked("later", NAME).answered("done", "x")
-    seen = []
+    seen, versions = [], []
     for _ in range(4):
         seen.append([turn.answer for turn in talk.turns])
+        versions.append(talk.version)
         talk = talk.other() or talk
+    assert versions == [(3, 3), (2, 3), (1, 3), (3, 3)]
     assert seen == [["3", "x"], ["2"], ["1"], ["3", "x"]]
     for _ in range(MAX_OTHERS + 3):
         talk = talk.asked_anew(0, "a", NAME).answered("done", "y")
