@@ -87,6 +87,7 @@ async def test_a_screen_over_the_main_one_has_the_frame_and_the_habits() -> None
         await until(pilot, lambda: isinstance(pilot.app.screen, MainScreen))
 
 
+@pytest.mark.slow
 async def test_function_keys_lead_from_one_screen_to_another() -> None:
     there = Node()
     async with running(there) as pilot:

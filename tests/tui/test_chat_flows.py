@@ -231,6 +231,7 @@ def _with(view: NetworkView, models: tuple[object, ...]) -> NetworkView:
     return msgspec.structs.replace(view, models=models)
 
 
+@pytest.mark.slow
 async def test_another_model_answers_from_here_on() -> None:
     there = Node()
     async with running(there) as pilot:
