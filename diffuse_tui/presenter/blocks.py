@@ -64,7 +64,9 @@ class BlockCutter:
     def flush(self) -> list[Piece]:
         """The rest, at the end of the answer; an open code block ends there."""
         out: list[Piece] = []
-        if self._partial:
+        fence = None if self._fence else _FENCE.match(self._partial)
+        if self._partial and not (fence and self._opens(fence)):
+            # But a fence with nothing after it, which would open an empty block.
             self._line(self._partial, out)
         self._settle(out)
         if self._fence:

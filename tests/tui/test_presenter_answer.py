@@ -170,6 +170,9 @@ def test_code_comes_line_by_line_and_may_stay_open() -> None:
 def test_the_code_of_an_answer() -> None:
     assert code_blocks("x\n```py\na\nb\n```\ny\n~~~\n~~~\n```\nopen") == ("a\nb", "", "open")
     assert code_blocks("none") == ()
+    # Small models end on a fence at times: that is no block.
+    assert code_blocks("x\n```py\na\n```\ny\n```") == ("a",)
+    assert cut("x\n```", 2) == [Piece("text", "x\n")]
 
 
 def test_the_tail_is_shaped_with_a_mark_at_its_end() -> None:
