@@ -7,7 +7,9 @@ from tui_driver import ready, running, shown
 from tui_fakes import Node
 
 from diffuse_tui.copies import MAX_FILE, MAX_TERMINAL, NAME, Copies
+from diffuse_tui.widgets.banner import Banner
 from diffuse_tui.widgets.copying import copy
+from diffuse_tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +66,10 @@ async def test_the_app_says_where_copied_text_went(
         await shown(pilot, "a word sent to")
         assert pilot.app.clipboard == "text"
         assert (tmp_path / NAME).read_text() == "text"
+        # What is said hides neither what is typed nor how the network stands.
+        toast = pilot.app.screen.query_one("Toast").region
+        for other in (Prompt, Banner):
+            assert not toast.overlaps(pilot.app.screen.query_one(other).region)
     # With --no-history nothing of what was said goes to the disk, not even this.
     (tmp_path / NAME).unlink()
     async with running(Node(), state=tmp_path, history=":memory:") as pilot:
