@@ -41,6 +41,8 @@ _REFRESH_S = 0.15
 """A row more moves all that is seen: this often it costs a tenth of a core, and reads smoothly."""
 _AT_ONCE = 4_000
 """Characters that are shaped before other things get their turn."""
+MAX_BLOCKS = 100
+"""Blocks of code that are shown each by itself: every one costs as long as the turn is shown."""
 _HAPPENED = 4
 """Lines of what befell an answer that are kept under it while it grows."""
 _WAITING = (Paragraph((Run("waiting for the first token…", Look.DIM),)),)
@@ -64,6 +66,8 @@ class TurnView(Vertical):
         self._shaper = Shaper()
         self._pieces: deque[Piece] = deque()
         self._body: Prose | CodeBlock | None = None
+        self._blocks = 0
+        self._rest: CodeBlock | None = None
         self._foot = Static("", classes="foot", markup=False)
         self._brief = Static("", classes="foot brief", markup=False)
         self._timer: Timer | None = None
@@ -187,6 +191,8 @@ class TurnView(Vertical):
 
     def _take(self) -> int:
         """Show the next piece, or the next lines of code; how many characters that were."""
+        if self._rest is not None:
+            return self._take_rest(self._rest)
         piece = self._pieces.popleft()
         match piece.kind:
             case "text":
@@ -194,7 +200,9 @@ class TurnView(Vertical):
             case "code":
                 if isinstance(self._body, Prose):
                     self._body.show_tail(())
-                self._put(CodeBlock(piece.text))
+                block = self._put(CodeBlock(piece.text))
+                self._blocks += 1
+                self._rest = block if self._blocks == MAX_BLOCKS else None
             case "line" if isinstance(self._body, CodeBlock):
                 lines = [piece.text]
                 while self._pieces and self._pieces[0].kind == "line" and len(lines) < _AT_ONCE:
@@ -208,6 +216,16 @@ class TurnView(Vertical):
             case _:
                 pass
         return len(piece.text) + 1
+
+    def _take_rest(self, body: CodeBlock) -> int:
+        """So many blocks are no answer to anything: what follows is one, as it was written."""
+        lines: list[str] = []
+        while self._pieces and len(lines) < _AT_ONCE:
+            piece = self._pieces.popleft()
+            fence = "```" if piece.kind in ("code", "end") else ""
+            lines += f"{fence}{piece.text.removesuffix(chr(10))}".split("\n")
+        body.add(lines)
+        return sum(map(len, lines)) + len(lines)
 
     def _prose(self) -> Prose:
         return self._body if isinstance(self._body, Prose) else self._put(Prose())
@@ -224,6 +242,8 @@ class TurnView(Vertical):
         elif self.state != "streaming":
             if isinstance(self._body, Prose):
                 self._body.show_tail(())
+            elif self._rest is not None:
+                self._rest.complete()
         elif isinstance(self._body, CodeBlock):
             self._body.show_tail(tail[-_AT_ONCE:])
         else:
@@ -288,6 +308,7 @@ class TurnView(Vertical):
             number=0, question=self.question, answer=self.answer, state="done", note=self.said
         )
         self._cutter, self._shaper, self._body = BlockCutter(), Shaper(), None
+        self._blocks, self._rest = 0, None
         self.remove_children()
 
     def _selected(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from answer_driver import drawn
 from msgspec.structs import replace
 from textual.widgets import OptionList
 from tui_driver import running, screen_text, shown, until
@@ -17,6 +18,8 @@ from diffuse_tui.presenter.sound import sound
 from diffuse_tui.screens.help import HelpScreen
 from diffuse_tui.screens.palette import Palette
 from diffuse_tui.screens.question import Answer, Question
+from diffuse_tui.widgets.code_block import CodeBlock
+from diffuse_tui.widgets.turn import MAX_BLOCKS, TurnView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,3 +101,20 @@ async def test_odd_figures_of_this_machine_and_two_keys_at_once_do_no_harm() -> 
         app.screen.query_one(OptionList).highlighted = 1
         await pilot.press("pageup", "pagedown", "escape", "ctrl+p", "pagedown", "pageup")
         assert isinstance(app.screen, Palette)
+
+
+@pytest.mark.slow
+async def test_thousands_of_code_blocks_cost_no_more_than_many() -> None:
+    turn = TurnView("q")
+    async with drawn(turn) as pilot:
+        turn.add("text\n\n```py\nx = 1\n```\n" * 2000 + "the end\n\n```\nopen")
+        turn.finish([])
+        await until(pilot, lambda: not turn._pieces)
+        blocks = list(turn.query(CodeBlock))
+        assert len(blocks) == MAX_BLOCKS
+        assert len(turn.children) < 3 * MAX_BLOCKS
+        assert blocks[0].code == "x = 1"
+        rest = blocks[-1].code
+        assert rest.startswith("x = 1\n```\ntext\n\n```py\nx = 1\n```\n")
+        assert rest.count("x = 1") == 2000 - MAX_BLOCKS + 1
+        assert rest.endswith("the end\n\n```\nopen\n```")
