@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("torch", "transformers", "numpy", "websockets", "tokenizers", "gguf")
+HEAVY = ("torch", "transformers", "numpy", "websockets", "tokenizers", "gguf", "nacl")
 SCRIPT = """
 import asyncio, sys
 from diffuse_tui.app import DiffuseApp
