@@ -37,6 +37,7 @@ from tui_driver import until
 
 from diffuse_core.domain.view import Event, FeedUpdate
 from diffuse_tui.app import DiffuseApp
+from diffuse_tui.launch import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -129,6 +130,7 @@ async def soak(updates: int, nodes: int, place: Path) -> None:
         await pilot.pause()
         for _ in range(FILLED):
             await _ask(pilot)
+        settle()
         begun = time.process_time()
         for number in range(updates):
             await there.more()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import sys
 import time
 from contextlib import suppress
@@ -24,6 +23,7 @@ from tui_driver import ask, idle, ready, running, until
 from tui_fakes import Node, finished
 
 from diffuse_core.domain.view import TextDelta
+from diffuse_tui.launch import settle
 from diffuse_tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ async def main() -> None:
             there = Node()
             async with running(there) as pilot:
                 fake = await ready(pilot, there)
-                gc.freeze()  # As the app does soon after its start.
+                settle()  # As the app does soon after its start.
                 found = await cost(pilot, fake, text, chosen.tokens, chosen.kept)
             middle = found.keys_ms[len(found.keys_ms) // 2]
             print(
