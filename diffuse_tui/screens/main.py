@@ -169,7 +169,9 @@ class MainScreen(FramedScreen[None]):
     def _draw(self, *, picked: bool = False) -> None:
         facts = self._facts
         model: ModelView | None = None
-        why: str | None = "the app is not attached to its node"
+        # All of the reason: the top line has room for its beginning only.
+        gone = facts.link.reason if facts.link.state == "disconnected" else ""
+        why: str | None = clean_line(gone, 300) or "the app is not attached to its node"
         if facts.view is not None:
             model = choose(facts.view, facts.wanted, self._chosen)
             self.query_one(CoverageMap).show_model(model, facts.view.nodes)

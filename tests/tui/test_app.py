@@ -66,7 +66,7 @@ async def test_an_unreachable_node_is_told_with_its_reason() -> None:
         await shown(
             pilot, "✖ Disconnected: nobody at [127.0.0.1:9440]; start one · retrying in 60 s"
         )
-        assert "cannot answer yet: the app is not attached" in screen_text(pilot)
+        assert "cannot answer yet: nobody at [127.0.0.1:9440]; start one" in screen_text(pilot)
         app.query_one(ReplicaTable).focus()
         await pilot.press("r")
         await until(pilot, lambda: len(there.attachments) == 1)
@@ -118,6 +118,15 @@ async def test_asking_while_disconnected_fails_with_a_reason() -> None:
         await pilot.press("enter")
         await shown(pilot, "✖ the app is not attached to its node")
         assert app.query_one(Prompt).text == "Hello"
+
+
+async def test_why_there_is_no_node_is_told_to_its_end_in_a_small_terminal() -> None:
+    why = "no node runs here: start one with a command that is too long for the line on top of it"
+    app = DiffuseApp(Node(Unreachable(why)).attach, retry=(60.0,))
+    async with app.run_test(size=NARROW) as pilot:
+        await shown(pilot, "cannot answer yet: no node runs here")
+        told = " ".join(str(pilot.app.query_one("#note").visual).split())
+        assert told == f"cannot answer yet: {why} · retrying in 60 s (r: now)"
 
 
 LARGE = [pytest.param(size, marks=pytest.mark.slow) for size in ((120, 40), (200, 60))]
