@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,7 +115,8 @@ class HostingDesk:
             return Planned(choice, None, f"the plan cannot be made: {error}")
         fit = read_fit(out) if code == 0 else None
         if fit is None:
-            return Planned(choice, None, last_words(err.decode(errors="replace")))
+            said = last_words(err.decode(errors="replace"))
+            return Planned(choice, None, said or "what came is no plan; try again")
         return Planned(choice, fit)
 
     # --- hosting ----------------------------------------------------------------------------
@@ -203,7 +206,11 @@ async def _run(command: list[str], environment: dict[str, str]) -> tuple[int, by
             out, err = await process.communicate()
     finally:
         if process.returncode is None:
+            # With what it started: that would go on, and keep the pipes open.
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
             await process.wait()
     return process.returncode or 0, out[:MOST_OUTPUT], err[-MOST_OUTPUT:]

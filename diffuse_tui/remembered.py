@@ -39,11 +39,15 @@ class Remembered:
         if self._file is None:
             return
         # A full or read-only disk must not take the app down for a colour.
+        fresh = self._file.with_suffix(f".{os.getpid()}")
         with suppress(OSError):
-            fresh = self._file.with_suffix(f".{os.getpid()}")
-            with os.fdopen(open_private(fresh), "wb") as file:
-                file.write(msgspec.json.encode(self._values))
-            fresh.replace(self._file)
+            try:
+                with os.fdopen(open_private(fresh), "wb") as file:
+                    file.write(msgspec.json.encode(self._values))
+                fresh.replace(self._file)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                raise
 
     def _read(self) -> dict[str, object]:
         if self._file is None:

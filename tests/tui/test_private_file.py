@@ -86,3 +86,14 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
     )
     assert not local.earlier(1)
     assert "without a word" in local.host_words()
+
+
+def test_nothing_half_written_is_left_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("diffuse_tui.remembered.msgspec.json.encode", full)
+    Remembered(tmp_path).keep("theme", "light")
+    assert list(tmp_path.iterdir()) == []
