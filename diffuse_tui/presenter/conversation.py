@@ -100,6 +100,16 @@ def brief_line(done: Finished) -> Line:
     return (Span(f"{figures}{why}", "dim"), Span(events, "warning"))
 
 
+def stopped_lines(
+    route: Sequence[RouteStep], passes: Sequence[tuple[StageTiming, ...]]
+) -> tuple[Line, ...]:
+    """After an answer that was stopped: its route, and the Stages' times, as far as it came."""
+    lines: list[Line] = [(Span("■ stopped", "warning"),)]
+    if route:
+        lines.append((Span("via ", "dim"), Span(route_text(route), "accent")))
+    return (*lines, *(stage_lines(passes, route) if passes else ()))
+
+
 def finished_lines(
     done: Finished,
     left_out: int,

@@ -19,9 +19,10 @@ from diffuse_tui.presenter.conversation import (
     finished_lines,
     healed_line,
     opened_line,
+    stopped_lines,
     waiting_line,
 )
-from diffuse_tui.presenter.spans import Span, plain
+from diffuse_tui.presenter.spans import plain
 from diffuse_tui.presenter.waterfall import Times
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Answer:
     def end(self) -> Outcome:
         """No more comes: how the answer ended."""
         if self.outcome is None and self.stopping:
-            lines = [(Span("■ stopped", "warning"),)]
+            lines = stopped_lines(self.times.route, self.times.passes)
             self.view.finish(lines, state="stopped")
             self.outcome = Outcome("stopped", self.view.said)
         elif self.outcome is None:

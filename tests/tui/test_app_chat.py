@@ -132,13 +132,17 @@ async def test_escape_cancels_and_closes_the_iterator() -> None:
         fake = await ready(pilot, there)
         await ask(pilot, fake, "Count")
         generation = fake.generations[0]
-        generation.events.put_nowait(TextDelta("one two"))
+        times = (StageTiming(wire_ms=1.0, queue_ms=0.5, compute_ms=9.0),) * 2
+        generation.events.put_nowait(TextDelta("one two", (5,), stages=times))
         generation.events.put_nowait(healed("1a2b3c4d", "5e6f7a8b"))
         await shown(pilot, "one two")
         await pilot.press("escape")
         await until(pilot, generation.closed.is_set)
         await until(pilot, idle(pilot))
         await shown(pilot, "■ stopped")
+        feet = "\n".join(turn_feet(pilot))
+        assert "via 5e6f7a8b 0:15" in feet
+        assert "wire 1.00 · queue 0.50 · compute 9.00 ms" in feet
         assert "✚ healed: stage 1a2b3c4d" in "\n".join(turn_feet(pilot))
         assert pilot.app.query_one(Prompt).text == ""
         await ask(pilot, fake, "Go on")
