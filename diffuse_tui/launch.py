@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import os
 import sys
@@ -124,7 +125,21 @@ async def _local(given: argparse.Namespace) -> int:
         )
         return await _show(app, state)
     finally:
-        await node.stop()
+        pid = await node.stop()
+        if pid is not None:
+            _tell_of_host(pid, given)
+
+
+def _tell_of_host(pid: int, given: argparse.Namespace) -> None:
+    """Quitting is not the end of what was begun: say so where the next command is typed."""
+    from diffuse_core.cli.hints import command_here
+
+    end = command_here("stop", given.state_dir, given.network)
+    with contextlib.suppress(OSError):
+        sys.stderr.write(
+            f"diffuse-tui: the host goes on (process {pid}); the app attaches to it again, and "
+            f"`{end}` ends it\n"
+        )
 
 
 async def _demo(given: argparse.Namespace) -> int:

@@ -191,12 +191,14 @@ class LocalNode:
         self._other = False
         await end_node(self._state, self._network, patience)
 
-    async def stop(self) -> None:
+    async def stop(self) -> int | None:
         """End the nodes that this started, by force when they do not listen; but a kept Host.
 
         A Host that the app started at an earlier time is asked to end where it is not to be kept.
+        Gives the process id of a Host that was started and goes on.
         """
         await self._stop_child()
+        goes_on = self.hosting.pid if self.hosting is not None and self.keep else None
         if self._host is not None:
             if self.keep:
                 self._host.let_go()
@@ -207,6 +209,7 @@ class LocalNode:
             with contextlib.suppress(DiffuseError, OSError, TimeoutError):
                 async with asyncio.timeout(STOP_TIMEOUT_S):
                     await self.end(None)
+        return goes_on
 
     def abandon(self) -> None:
         """There is no time to wait: ask a Host to end that is not kept. A child ends with us."""

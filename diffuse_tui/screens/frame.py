@@ -45,6 +45,11 @@ class FramedScreen(ClosesOnce, Screen[Result]):
         """Whose keys the help shows: see `presenter.keys.SECTIONS`."""
         return ""
 
+    @property
+    def can_draw(self) -> bool:
+        """Whether its widgets are there: they go before the screen does, when the app ends."""
+        return self.is_mounted and bool(self.query("#too-small"))
+
     @staticmethod
     def too_small() -> Static:
         """The message, hidden while there is room."""

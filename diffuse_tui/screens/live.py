@@ -79,7 +79,7 @@ class LiveScreen(FramedScreen[Result]):
     def show(self, facts: Facts) -> None:
         """A newer picture came."""
         self.facts = facts
-        if self.is_mounted:
+        if self.can_draw:
             self.query_one(Banner).facts = facts
             self.show_facts(facts)
 

@@ -131,6 +131,8 @@ class MainScreen(FramedScreen[None]):
 
     def on_view_arrived(self, message: ViewArrived) -> None:
         """Draw a new picture."""
+        if not self.can_draw:
+            return
         if self._stall is not None:
             self._stall.stop()
         self._stall = self.set_timer(STALL_S, self._stalled)
@@ -150,6 +152,8 @@ class MainScreen(FramedScreen[None]):
 
     def on_events_arrived(self, message: EventsArrived) -> None:
         """Log events."""
+        if not self.can_draw:
+            return
         view = self._facts.view
         now = view.taken_at if view is not None else message.events[-1].at
         self.query_one(EventPanel).add(message.events, now)
@@ -167,6 +171,8 @@ class MainScreen(FramedScreen[None]):
         self._draw()
 
     def _draw(self, *, picked: bool = False) -> None:
+        if not self.can_draw:
+            return
         facts = self._facts
         model: ModelView | None = None
         # All of the reason: the top line has room for its beginning only.

@@ -79,7 +79,8 @@ class ModelScreen(Follower, ClosesOnce, ModalScreen[str | None]):
     def show(self, facts: Facts) -> None:
         """A newer picture came."""
         self._facts = facts
-        if self.is_mounted:
+        # Its widgets go before it does, when the app ends.
+        if self.is_mounted and self.query("#models"):
             self._show()
 
     @property

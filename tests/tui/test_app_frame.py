@@ -11,11 +11,13 @@ from textual.widgets import Static
 from tui_driver import NARROW, WIDE, ask, ready, running, screen_text, shown, until
 from tui_fakes import Node, finished, served
 
-from diffuse_core.domain.view import TextDelta
+from diffuse_core.domain.view import Event, TextDelta
+from diffuse_tui.presenter.banner import Link
 from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.screens.main import MainScreen
+from diffuse_tui.screens.messages import EventsArrived, LinkChanged, ViewArrived
 from diffuse_tui.screens.palette import bound
 from diffuse_tui.screens.question import Question
 from diffuse_tui.widgets.chat_pane import ChatPane
@@ -231,3 +233,20 @@ async def test_every_screen_says_something_sensible_at_small_sizes(size: tuple[i
             assert {len(line) for line in lines} == {size[0]}
             assert "This needs" not in "".join(lines)
             assert "Diffuse" in lines[0] or len(pilot.app.screen_stack) > 1
+
+
+@pytest.mark.parametrize("key", ["f2", "f5", "f6", "f7", "f8", "f9"])
+async def test_a_picture_that_comes_while_the_app_ends_does_no_harm(key: str) -> None:
+    there = Node()
+    async with running(there, history=":memory:") as pilot:
+        await ready(pilot, there)
+        await pilot.press(key)
+        for screen in pilot.app.screen_stack:
+            await screen.query("*").exclude("ToastRack").remove()
+        main = pilot.app.screen_stack[0]
+        main.post_message(ViewArrived(served(), None))
+        main.post_message(EventsArrived((Event(0.0, "info", "late"),)))
+        main.post_message(LinkChanged(Link("disconnected", "gone")))
+        for screen in pilot.app.screen_stack[1:]:
+            screen.show(pilot.app.screen_stack[0]._facts)
+        await pilot.pause()

@@ -206,14 +206,18 @@ class Typed:
             while self.child.poll() is None:
                 assert time.monotonic() < limit
                 self._read(0.05)
+            self._read(0.05)
             return self.child.returncode
         finally:
             os.close(self.master)
 
 
-@pytest.mark.parametrize(("number", "goes_on"), [(signal.SIGKILL, True), (signal.SIGTERM, False)])
+@pytest.mark.parametrize(
+    ("number", "keep", "goes_on"),
+    [(signal.SIGKILL, False, True), (signal.SIGTERM, False, False), (signal.SIGTERM, True, True)],
+)
 def test_the_end_of_the_app_takes_a_host_along_only_where_it_was_to(
-    state: Path, tiny: TinyModel, number: signal.Signals, goes_on: bool
+    state: Path, tiny: TinyModel, number: signal.Signals, keep: bool, goes_on: bool
 ) -> None:
     app = Typed("--state-dir", str(state), *NETWORK.arguments())
     app.read_until("alone")
@@ -231,8 +235,9 @@ def test_the_end_of_the_app_takes_a_host_along_only_where_it_was_to(
     assert host != plain
     assert not lives(plain)
     # Not to go on after quitting: of that, a crash is none.
-    app.type("\t ")
-    app.read_until("ends")
+    if not keep:
+        app.type("\t ")
+        app.read_until("ends")
     # By the time that another key has had its effect, the app knows.
     app.type("?")
     app.read_until("Esc closes")
@@ -241,3 +246,5 @@ def test_the_end_of_the_app_takes_a_host_along_only_where_it_was_to(
     while not goes_on and lives(host) and time.monotonic() < limit:
         time.sleep(0.05)
     assert lives(host) == goes_on
+    said = f"the host goes on (process {host})".encode()
+    assert (said in app.output) == (keep and goes_on)
