@@ -31,6 +31,10 @@ class Banner(Widget):
         self.set_reactive(Banner.facts, facts)
         self.set_reactive(Banner.crumbs, crumbs)
 
+    def on_mount(self) -> None:
+        """The tint of what is known already."""
+        self.watch_facts()
+
     def watch_facts(self) -> None:
         """Tint the banner with the state's tone."""
         facts = self.facts
