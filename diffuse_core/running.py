@@ -40,6 +40,7 @@ from diffuse_core.settings import (
     NetworkOptions,
     NodeFile,
     cache_dir,
+    process_start,
 )
 from diffuse_core.wiring import (
     find_device,
@@ -189,7 +190,8 @@ def _sentinels(node: Node) -> list[Candidate]:
 def _announce(storage: FileStorage, node: Node, address: str) -> None:
     host, _, port = address.rpartition(":")
     local = f"127.0.0.1:{port}" if host.strip("[]") in WILDCARDS else address
-    found = NodeFile(local, node_text(node.id), os.getpid())
+    pid = os.getpid()
+    found = NodeFile(local, node_text(node.id), pid, process_start(pid) or 0.0)
     storage.write(NODE_FILE, msgspec.json.encode(found))
 
 

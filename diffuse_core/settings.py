@@ -31,6 +31,8 @@ NO_MDNS = f"{MDNS}=0"
 """Environment variables for options that every command on a network has."""
 NODE_FILE = "node.json"
 MAX_NODE_FILE = 4096
+SAME_START_S = 2.0
+"""What one process's start is told apart by: clocks of a machine's parts are that exact."""
 
 MAX_NETWORK_BYTES = 64
 MAX_SECRET_FILE = 4096
@@ -260,6 +262,8 @@ class NodeFile(msgspec.Struct, frozen=True):
     address: str
     node: str
     pid: int
+    started: float = 0.0
+    """As `process_start` gives it; 0 where the node did not say."""
 
 
 def running_node(directory: Path) -> NodeFile | None:
@@ -272,9 +276,27 @@ def running_node(directory: Path) -> NodeFile | None:
             found = msgspec.json.decode(file.read(MAX_NODE_FILE), type=NodeFile)
     except (OSError, msgspec.DecodeError, ValueError):
         return None
+    started = process_start(found.pid)
+    if started is None:
+        return None
+    # A node that a power cut ended leaves its file, and after it another program has its number.
+    same = not found.started or abs(found.started - started) < SAME_START_S
+    return found if same else None
+
+
+def process_start(pid: int) -> float | None:
+    """Seconds from the machine's start to that of a process; None where there is none, 0 unknown.
+
+    Unlike the time of day it is not changed by a clock that is set.
+    """
     import psutil
 
-    return found if psutil.pid_exists(found.pid) else None
+    try:
+        return float(psutil.Process(pid).create_time() - psutil.boot_time())
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        return None
+    except psutil.Error:
+        return 0.0
 
 
 def _without_waiting(path: str, flags: int) -> int:

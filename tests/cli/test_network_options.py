@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 import pytest
 
 from diffuse_core.cli import run
@@ -13,7 +16,14 @@ from diffuse_core.cli.common import common
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.network_key import derive_key
 from diffuse_core.errors import UsageError
-from diffuse_core.settings import NODE_FILE, NetworkOptions, network_options, running_node
+from diffuse_core.settings import (
+    NODE_FILE,
+    NetworkOptions,
+    NodeFile,
+    network_options,
+    process_start,
+    running_node,
+)
 from diffuse_tui.launch import _parse
 
 if TYPE_CHECKING:
@@ -111,6 +121,23 @@ def test_a_pipe_may_hold_the_key(tmp_path: Path) -> None:
 
 def test_a_pipe_in_place_of_a_node_file_is_no_node(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / NODE_FILE)
+    assert running_node(tmp_path) is None
+
+
+@pytest.mark.parametrize(("later", "runs"), [(0.0, True), (1.0, True), (-60.0, False)])
+def test_a_process_that_got_the_number_of_a_node_is_none(
+    tmp_path: Path, later: float, runs: bool
+) -> None:
+    """What a power cut leaves behind, and who has its number after it."""
+    left = NodeFile("127.0.0.1:1", ID.hex(), os.getpid(), process_start(os.getpid()) + later)
+    (tmp_path / NODE_FILE).write_bytes(msgspec.json.encode(left))
+    assert (running_node(tmp_path) is not None) == runs
+
+
+def test_a_process_that_has_ended_is_no_node(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    (tmp_path / NODE_FILE).write_bytes(msgspec.json.encode(NodeFile("a:1", "00", child.pid)))
     assert running_node(tmp_path) is None
 
 
