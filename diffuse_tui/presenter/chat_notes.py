@@ -41,6 +41,6 @@ def state_note(state: ChatState) -> tuple[str, Tone]:
     if not state.typing:
         return "c or F3 to type again · letters are commands · F1 lists them", "dim"
     if state.chars > CHIP_CHARS:
-        count = f"{state.chars:,} of {MAX_CHARS:,} characters"
+        count = f"{state.chars:,} characters (at most {MAX_CHARS:,})"
         return f"Enter sends {count} · Ctrl+O expands what was pasted", "dim"
     return "Enter sends · Alt+Enter new line · / lists commands", "dim"

@@ -200,7 +200,10 @@ _COLUMN = 21
 """Cells left of what a key does."""
 _LEAST_TEXT = 16
 
-_NOTE = "Letters work outside the prompt; Esc leaves it."
+_NOTES = (
+    "Letters work outside the prompt; Esc leaves it.",
+    "The app in a browser: diffuse-tui web",
+)
 
 _SHAPES: tuple[tuple[str, Tone, str], ...] = (
     ("█", "good", "a ready host holds these layers"),
@@ -232,7 +235,7 @@ def help_lines(name: str, width: int) -> tuple[Line, ...]:
             for key, what in keys:
                 lines += _hung(f"  {key}", "accent", what, width)
             lines.append(())
-    lines.append((Span(_NOTE, "dim"),))
+    lines += [(Span(note, "dim"),) for note in _NOTES]
     if name in _WITH_MAP:
         lines += _legend(width)
     return tuple(lines)

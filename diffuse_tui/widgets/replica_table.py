@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.message import Message
 
 from diffuse_tui.presenter.figures import counted
@@ -18,16 +17,15 @@ from diffuse_tui.presenter.replicas import (
 )
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.widgets.copying import copy
+from diffuse_tui.widgets.filter_panel import FilterPanel
 from diffuse_tui.widgets.focus import PageTarget
 from diffuse_tui.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.widgets import Input
 
     from diffuse_core.domain.view import ModelView, NetworkView, NodeView
     from diffuse_tui.presenter.history import NodeHistory
-    from diffuse_tui.widgets.filter_line import FilterLine
 
 _NO_NODE = (Span("No node yet; r connects again at once.", "dim"),)
 _NO_MATCH = (Span("No node matches these words; Esc clears them.", "warning"),)
@@ -59,10 +57,11 @@ class ReplicaTable(PageTarget, LineTable):
             copy(self, self.row_text(self.cursor_key), "The row")
 
 
-class ReplicaPanel(Vertical):
+class ReplicaPanel(FilterPanel):
     """A frame around the table, and a filter line at its foot when there is a filter."""
 
     BORDER_TITLE = "Replicas"
+    FILTER_HINT = "id, state, role, 12:18, layer:14, relayed … (! inverts)"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter the replicas", show=False),
         Binding("escape", "clear_filter", "Clear the filter", show=False),
@@ -76,20 +75,19 @@ class ReplicaPanel(Vertical):
             self.node = node
 
     def __init__(self) -> None:
-        super().__init__(id="replica-panel")
+        super().__init__("replica-panel")
         self._view: NetworkView | None = None
         self._model: ModelView | None = None
         self._history: NodeHistory | None = None
         self._by_id: dict[str, NodeView] = {}
         self._words = ""
-        self._line: FilterLine | None = None
 
     def compose(self) -> ComposeResult:
         """The table; the filter line comes with the first filter."""
         yield ReplicaTable()
 
     @property
-    def table(self) -> ReplicaTable:
+    def rows(self) -> ReplicaTable:
         """The rows."""
         return self.query_one(ReplicaTable)
 
@@ -102,11 +100,11 @@ class ReplicaPanel(Vertical):
     def _arrange(self) -> None:
         if self._view is None:
             return
-        nodes = replica_order(self._view, self._model, self.table.sort)
+        nodes = replica_order(self._view, self._model, self.rows.sort)
         shown = node_filter(self._words, self._model)
         left = nodes if shown is None else [node for node in nodes if shown(node)]
-        self.table.empty = _NO_NODE if shown is None else _NO_MATCH
-        self.table.show([node.node for node in left], self._cells)
+        self.rows.empty = _NO_NODE if shown is None else _NO_MATCH
+        self.rows.show([node.node for node in left], self._cells)
         self.border_subtitle = self._said(self._view, None if shown is None else len(left))
 
     def _cells(self, key: str) -> tuple[Span, ...]:
@@ -135,35 +133,8 @@ class ReplicaPanel(Vertical):
         message.stop()
         self.post_message(self.NodeChosen(message.key))
 
-    async def action_filter(self) -> None:
-        """Type words that leave only some rows."""
-        from diffuse_tui.widgets.filter_line import FilterLine
-
-        if self._line is None:
-            self._line = FilterLine("id, state, role, 12:18, layer:14, relayed … (! inverts)")
-            await self.mount(self._line)
-        self._line.focus()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Esc is the screen's when there is no filter."""
-        del parameters
-        return action != "clear_filter" or self._line is not None
-
-    def action_clear_filter(self) -> None:
-        """Show every node again."""
-        if self._line is not None:
-            self._line.action_clear()
-
-    def on_input_changed(self, message: Input.Changed) -> None:
-        """Every key filters."""
-        message.stop()
-        self._words = message.value
-        self._arrange()
-
-    async def on_filter_line_left(self, message: FilterLine.Left) -> None:
-        """Back to the rows."""
-        message.stop()
-        self.screen.set_focus(self.table)
-        if message.cleared and self._line is not None:
-            line, self._line = self._line, None
-            await line.remove()
+    def filter_by(self, words: str) -> None:
+        """Leave only nodes with these words."""
+        if words != self._words:
+            self._words = words
+            self._arrange()

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import select
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from test_chat_flows import answer, say, talk, told
 from tui_driver import ask, idle, ready, running, screen_text, shown, until
 from tui_fakes import Node
+from tui_terminal import Terminal
 
 from diffuse_core.domain.view import Failed, TextDelta
 from diffuse_tui.archive.store import Archive
@@ -24,12 +17,11 @@ from diffuse_tui.widgets.chat_pane import ChatPane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from textual.pilot import Pilot
 
     from diffuse_tui.presenter.dialogue import Dialogue
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -173,49 +165,17 @@ DiffuseApp(attach, history=Path(sys.argv[1])).run()
 """
 
 
-class Child:
-    """The app over a fake node in a process of its own."""
-
-    def __init__(self, archive: Path) -> None:
-        self.master, slave = pty.openpty()
-        env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(archive)],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=ROOT,
-            env=env,
-            start_new_session=True,
-        )
-        os.close(slave)
-        self.output = b""
-
-    def read_until(self, text: bytes, deadline: float = 30.0) -> None:
-        limit = time.monotonic() + deadline
-        while text not in self.output:
-            left = limit - time.monotonic()
-            assert left > 0, self.output[-2000:]
-            if select.select([self.master], [], [], left)[0]:
-                self.output += os.read(self.master, 65536)
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        os.close(self.master)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_a_killed_app_loses_at_most_the_last_second(tmp_path: Path) -> None:
     file = tmp_path / "conversations.db"
-    child = Child(file)
+    child = Terminal("-c", SCRIPT, str(file))
     try:
         child.read_until(b"attached")
-        os.write(child.master, b"Tell me a story\r")
+        child.key(b"Tell me a story\r")
         child.read_until(b"word60")
     finally:
-        child.kill()
+        child.close()
     seen = max(int(n) for n in _numbers(child.output))
     archive = Archive(file)
     try:

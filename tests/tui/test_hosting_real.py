@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pty
-import select
 import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from tui_driver import NARROW, screen_text
+from tui_terminal import Terminal
 
 from diffuse_core import wiring
 from diffuse_core.settings import NetworkOptions, running_node
@@ -169,47 +166,12 @@ async def test_a_crash_is_told_and_a_kept_host_is_met_again(state: Path, tiny: T
         assert again.other() is None
 
 
-class Typed:
-    """The app itself, on a pseudo-terminal."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.master, slave = pty.openpty()
-        env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", "diffuse_tui", *arguments],
-            stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True,
-        )  # fmt: skip
-        os.close(slave)
-        self.output = b""
+class Typed(Terminal):
+    """The app itself; what is waited for comes after what was typed last."""
 
     def type(self, keys: str) -> None:
         self.output = b""
-        os.write(self.master, keys.encode())
-
-    def read_until(self, text: str) -> None:
-        limit = time.monotonic() + PATIENCE_S
-        while text.encode() not in self.output:
-            assert time.monotonic() < limit, self.output[-3000:]
-            assert self.child.poll() is None, self.output[-3000:]
-            self._read(0.5)
-
-    def _read(self, seconds: float) -> None:
-        if select.select([self.master], [], [], seconds)[0]:
-            with contextlib.suppress(OSError):
-                self.output += os.read(self.master, 65536)
-
-    def end(self, number: signal.Signals) -> int:
-        """Read on meanwhile: who does not read a terminal keeps its programs from writing."""
-        self.child.send_signal(number)
-        limit = time.monotonic() + PATIENCE_S
-        try:
-            while self.child.poll() is None:
-                assert time.monotonic() < limit
-                self._read(0.05)
-            self._read(0.05)
-            return self.child.returncode
-        finally:
-            os.close(self.master)
+        self.key(keys.encode())
 
 
 @pytest.mark.parametrize(
@@ -219,29 +181,30 @@ class Typed:
 def test_the_end_of_the_app_takes_a_host_along_only_where_it_was_to(
     state: Path, tiny: TinyModel, number: signal.Signals, keep: bool, goes_on: bool
 ) -> None:
-    app = Typed("--state-dir", str(state), *NETWORK.arguments())
-    app.read_until("alone")
+    app = Typed("-m", "diffuse_tui", "--state-dir", str(state), *NETWORK.arguments())
+    app.shows("alone")
     plain = running_node(state).pid
     app.type("\x1b")
-    app.read_until("\x1b")
+    app.shows("\x1b")
     time.sleep(0.2)  # What follows an escape at once would be a key of its own.
     app.type("h")
-    app.read_until("Start hosting")
+    app.shows("Start hosting")
     app.type(f"{tiny.path}\r")
-    app.read_until("would take")
+    app.shows("would take")
     app.type("\r")
-    app.read_until("Getting ready")
+    app.shows("Getting ready")
     host = running_node(state).pid
     assert host != plain
     assert not lives(plain)
     # Not to go on after quitting: of that, a crash is none.
     if not keep:
         app.type("\t ")
-        app.read_until("ends")
+        app.shows("ends")
     # By the time that another key has had its effect, the app knows.
     app.type("?")
-    app.read_until("Esc closes")
+    app.shows("Esc closes")
     app.end(number)
+    app.close()
     limit = time.monotonic() + PATIENCE_S
     while not goes_on and lives(host) and time.monotonic() < limit:
         time.sleep(0.05)

@@ -203,7 +203,7 @@ def test_what_the_line_above_the_prompt_says() -> None:
         "editing the last question": ChatState(editing=True, refusal="x"),
         "cannot answer yet: x": ChatState(refusal="x", chars=10**6),
         "too long: 1,000,000 characters": ChatState(chars=10**6),
-        "Enter sends 5,000 of 200,000": ChatState(chars=5_000),
+        "Enter sends 5,000 characters (at most 200,000)": ChatState(chars=5_000),
     }
     for begins, state in cases.items():
         assert state_note(state)[0].startswith(begins)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import pty
 import select
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tui_terminal import Terminal
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SCRIPT = """
 import asyncio, logging, os, sys, warnings
 sys.path.insert(0, "tests/tui")
@@ -58,59 +58,16 @@ NO_MOUSE = b"\x1b[?1000l"
 F11, F12 = b"\x1b[23~", b"\x1b[24~"
 
 
-class Terminal:
-    """A child on a pseudo-terminal of 100 x 30."""
-
-    def __init__(self, state: Path) -> None:
-        self.master, slave = pty.openpty()
-        self.child = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(state)],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=ROOT,
-            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"},
-            start_new_session=True,
-        )
-        os.close(slave)
-        self.output = b""
-
-    def key(self, keys: bytes) -> None:
-        os.write(self.master, keys)
-
-    def read_until(self, text: bytes | None, deadline: float = 15.0) -> None:
-        """Read until `text` (or the end) appears; fails at the deadline."""
-        limit = time.monotonic() + deadline
-        while text is None or text not in self.output:
-            left = limit - time.monotonic()
-            assert left > 0, self.output[-2000:]
-            if not select.select([self.master], [], [], left)[0]:
-                continue
-            try:
-                data = os.read(self.master, 65536)
-            except OSError:
-                data = b""
-            if not data:
-                assert text is None, self.output[-2000:]
-                return
-            self.output += data
-
-    def shows(self, text: str) -> None:
-        """Wait for a text that is drawn in one style, and so comes in one piece."""
-        self.read_until(text.encode())
-
-    def close(self) -> None:
-        """End the child whatever it does."""
-        if self.child.poll() is None:
-            self.child.kill()
-        self.child.wait()
-        os.close(self.master)
+def started(state: Path) -> Terminal:
+    """The app over a fake node, once it shows it."""
+    opened = Terminal("-c", SCRIPT, str(state))
+    opened.shows("Fragile")
+    return opened
 
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Terminal:
-    opened = Terminal(tmp_path / "state")
-    opened.shows("Fragile")
+    opened = started(tmp_path / "state")
     yield opened
     opened.close()
 

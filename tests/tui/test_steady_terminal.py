@@ -8,13 +8,15 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from test_robust_terminal import Terminal
+from test_robust_terminal import started
 
 from diffuse_tui.leaving import HARD_EXIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tui_terminal import Terminal
 
 ODD = (
     b"\xff\xfe\x80 no text",
@@ -27,12 +29,9 @@ ODD = (
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    opened = Terminal(tmp_path / "state")
-    opened.shows("Fragile")
+    opened = started(tmp_path / "state")
     yield opened
-    if opened.child.poll() is None:
-        opened.child.kill()
-    opened.child.wait()
+    opened.close()
 
 
 @pytest.mark.slow

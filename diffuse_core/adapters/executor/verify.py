@@ -236,7 +236,7 @@ class Verification:
         """The whole's tokens against `generate`, and its logits against one plain pass."""
         way = "transformers' generate"
         self._tell(f"loading {way}", self._done / self._total)
-        library = LibraryModel(self._source, self._told_load(way), self._device.kind)
+        library = LibraryModel(self._source, self._told_load(way, LOAD_WORTH), self._device.kind)
         self._advance(LOAD_WORTH)
         self._tell(way, self._done / self._total)
         started = time.perf_counter()
@@ -308,14 +308,15 @@ class Verification:
         return Chain(stages, len(self._prompts), budget, dtype, self._shape.layers)
 
     def _load(self, part: Slice) -> Engine:
-        told = self._told_load(f"layers {part}")
+        worth = LOAD_WORTH * len(part) / self._shape.layers
+        told = self._told_load(f"layers {part}", worth)
         engine = load_engine(self._source, part, self._contract, told, device=self._device.kind)
-        self._advance(LOAD_WORTH * len(part) / self._shape.layers)
+        self._advance(worth)
         return engine
 
-    def _told_load(self, what: str) -> Progress:
+    def _told_load(self, what: str, worth: float) -> Progress:
         def told(fraction: float) -> None:
-            self._tell(f"loading {what}", (self._done + LOAD_WORTH * fraction / 2) / self._total)
+            self._tell(f"loading {what}", (self._done + worth * fraction) / self._total)
 
         return told
 
