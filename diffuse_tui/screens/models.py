@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -14,16 +13,15 @@ from diffuse_tui.presenter.model_rows import COLUMNS, listed, model_cells, model
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.screens.closing import ClosesOnce
 from diffuse_tui.screens.follower import Follower
+from diffuse_tui.widgets.filter_panel import FilterBox
 from diffuse_tui.widgets.line_table import LineTable
 from diffuse_tui.widgets.paint import content
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.widgets import Input
 
     from diffuse_core.domain.view import ModelView
     from diffuse_tui.presenter.facts import Facts
-    from diffuse_tui.widgets.filter_line import FilterLine
 
 _NONE = (Span("no model on this network yet; Esc, then F7: host one here", "dim"),)
 _NO_MATCH = (Span("no model matches these words; Esc shows all", "warning"),)
@@ -59,11 +57,11 @@ class ModelScreen(Follower, ClosesOnce, ModalScreen[str | None]):
         self._current = current
         self._models: dict[str, ModelView] = {}
         self._words = ""
-        self._line: FilterLine | None = None
 
     def compose(self) -> ComposeResult:
         """A table, and a sentence about the model under the cursor."""
-        with Vertical(id="model-box") as box:
+        hint = "name, state, dtype, answers … (! inverts)"
+        with FilterBox("model-box", hint, "#models", self._filter) as box:
             box.border_title = "Models on this network"
             box.border_subtitle = "Enter chooses · / filters · Esc closes"
             yield LineTable(COLUMNS, id="models", empty=_NONE)
@@ -134,25 +132,8 @@ class ModelScreen(Follower, ClosesOnce, ModalScreen[str | None]):
 
     async def action_filter(self) -> None:
         """Type words that leave only some models."""
-        from diffuse_tui.widgets.filter_line import FilterLine
+        await self.query_one(FilterBox).action_filter()
 
-        if self._line is None:
-            self._line = FilterLine("name, state, dtype, answers … (! inverts)")
-            await self.query_one("#model-box").mount(self._line)
-        self.set_focus(self._line)
-
-    def on_input_changed(self, message: Input.Changed) -> None:
-        """Every key filters."""
-        message.stop()
-        self._words = message.value
+    def _filter(self, words: str) -> None:
+        self._words = words
         self._show()
-
-    async def on_filter_line_left(self, message: FilterLine.Left) -> None:
-        """Back to the models."""
-        message.stop()
-        self.set_focus(self._table)
-        if message.cleared and self._line is not None:
-            line, self._line = self._line, None
-            self._words = ""
-            await line.remove()
-            self._show()

@@ -19,7 +19,7 @@ from diffuse_tui.presenter.what_if_node import what_if_node
 from diffuse_tui.presenter.what_if_rows import COLUMNS, host_cells, hosts
 from diffuse_tui.screens.live import LiveScreen
 from diffuse_tui.widgets.copying import copy
-from diffuse_tui.widgets.filter_line import FilterLine
+from diffuse_tui.widgets.filter_panel import FilterBox
 from diffuse_tui.widgets.line_table import LineTable
 from diffuse_tui.widgets.paint import content
 from diffuse_tui.widgets.typed_line import TypedLine
@@ -106,7 +106,6 @@ class WhatIfScreen(LiveScreen[None]):
         self._marked: set[str] = set()
         self._come = False
         self._words = ""
-        self._filter: FilterLine | None = None
         self._answered: object = None
         self._said: tuple[Line, ...] = ()
         for one in facts.view.nodes if facts.view is not None else ():
@@ -117,7 +116,8 @@ class WhatIfScreen(LiveScreen[None]):
         """Hosts that go, hosts that come, and the answer."""
         with Container(id="if-body"):
             with Vertical(id="if-left"):
-                with Vertical(id="if-hosts") as box:
+                hint = "id, state, 12:18, layer:14 …"
+                with FilterBox("if-hosts", hint, "#if-nodes", self._filter) as box:
                     box.border_title = "Hosts that go"
                     box.border_subtitle = "Space marks several · / filters"
                     yield LineTable(COLUMNS, id="if-nodes", empty=_NOBODY)
@@ -302,28 +302,17 @@ class WhatIfScreen(LiveScreen[None]):
 
     async def action_filter(self) -> None:
         """Type words that leave only some hosts."""
-        if self._filter is None:
-            self._filter = FilterLine("id, state, 12:18, layer:14 …")
-            await self.query_one("#if-hosts").mount(self._filter)
-        self.set_focus(self._filter)
+        await self.query_one(FilterBox).action_filter()
 
-    def on_input_changed(self, message: Input.Changed) -> None:
-        """Every key filters, or asks."""
-        message.stop()
-        if message.input is self._filter:
-            self._words = message.value
-            self._list()
+    def _filter(self, words: str) -> None:
+        self._words = words
+        self._list()
         self._answer()
 
-    async def on_filter_line_left(self, message: FilterLine.Left) -> None:
-        """Back to the hosts."""
+    def on_input_changed(self, message: Input.Changed) -> None:
+        """Every key asks anew."""
         message.stop()
-        self.set_focus(self._table)
-        if message.cleared and self._filter is not None:
-            line, self._filter = self._filter, None
-            self._words = ""
-            await line.remove()
-            self._list()
+        self._answer()
 
     def action_pick_model(self) -> None:
         """Ask about another model."""

@@ -22,14 +22,13 @@ class EventPanel(FilterPanel):
     """The log, and a filter line at its foot when there is a filter."""
 
     BORDER_TITLE = "Events"
-    FILTER_HINT = "words that the events have in them"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter the events", show=False),
         Binding("escape", "clear_filter", "Clear the filter", show=False),
     ]
 
     def __init__(self) -> None:
-        super().__init__("event-panel")
+        super().__init__("event-panel", "words that the events have in them")
 
     def compose(self) -> ComposeResult:
         """The log; the filter line comes with the first filter."""

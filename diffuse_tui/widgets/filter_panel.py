@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.containers import Vertical
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.widget import Widget
     from textual.widgets import Input
 
@@ -19,13 +21,15 @@ class FilterPanel(Vertical):
 
     What is derived from it binds keys to `filter` and `clear_filter`, so that each says whose
     rows it filters.
+
+    Args:
+        id: The panel's own.
+        hint: What the empty line says of the words that it takes.
     """
 
-    FILTER_HINT: ClassVar[str] = ""
-    """What the empty line says of the words that it takes."""
-
-    def __init__(self, id: str) -> None:  # noqa: A002 - Textual's word
+    def __init__(self, id: str, hint: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
+        self._hint = hint
         self._line: FilterLine | None = None
 
     @property
@@ -42,9 +46,10 @@ class FilterPanel(Vertical):
         from diffuse_tui.widgets.filter_line import FilterLine
 
         if self._line is None:
-            self._line = FilterLine(self.FILTER_HINT)
+            self._line = FilterLine(self._hint)
             await self.mount(self._line)
-        self._line.focus()
+        # Not Widget.focus(), which comes later: keys in between went to the rows.
+        self.screen.set_focus(self._line)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Esc is the screen's when there is no filter."""
@@ -69,3 +74,28 @@ class FilterPanel(Vertical):
             line, self._line = self._line, None
             self.filter_by("")
             await line.remove()
+
+
+class FilterBox(FilterPanel):
+    """The same around rows that the screen itself filters, whose keys lead here.
+
+    Args:
+        id: The box's own.
+        hint: As for the panel.
+        rows: Selector of the rows in it.
+        by: Called with the words.
+    """
+
+    def __init__(self, id: str, hint: str, rows: str, by: Callable[[str], None]) -> None:  # noqa: A002
+        super().__init__(id, hint)
+        self._rows = rows
+        self._by = by
+
+    @property
+    def rows(self) -> Widget:
+        """The rows, by their selector."""
+        return self.query_one(self._rows)
+
+    def filter_by(self, words: str) -> None:
+        """The screen does it."""
+        self._by(words)

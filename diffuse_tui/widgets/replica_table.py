@@ -61,7 +61,6 @@ class ReplicaPanel(FilterPanel):
     """A frame around the table, and a filter line at its foot when there is a filter."""
 
     BORDER_TITLE = "Replicas"
-    FILTER_HINT = "id, state, role, 12:18, layer:14, relayed … (! inverts)"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter the replicas", show=False),
         Binding("escape", "clear_filter", "Clear the filter", show=False),
@@ -75,7 +74,9 @@ class ReplicaPanel(FilterPanel):
             self.node = node
 
     def __init__(self) -> None:
-        super().__init__("replica-panel")
+        super().__init__(
+            "replica-panel", "id, state, role, 12:18, layer:14, relayed … (! inverts)"
+        )
         self._view: NetworkView | None = None
         self._model: ModelView | None = None
         self._history: NodeHistory | None = None
