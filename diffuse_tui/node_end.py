@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from diffuse_core.settings import NetworkOptions
 
-USUAL_PATIENCE_S = 6.0
-"""What a Host gives its Sessions when nobody says how long."""
 GONE_S = 20.0
 """For a node to end once its Sessions are over."""
 POLL_S = 0.1
@@ -30,6 +28,7 @@ async def end_node(state: Path, network: NetworkOptions, patience: float | None)
         Unreachable: none runs, or it does not answer.
         Refused: it did not end in time.
     """
+    from diffuse_core.services.placement import STOP_S
     from diffuse_core.settings import running_node
     from diffuse_core.wiring import attach
 
@@ -37,7 +36,7 @@ async def end_node(state: Path, network: NetworkOptions, patience: float | None)
     if found is None:
         raise Unreachable("no node runs here any more, so there is nothing to end")
     attachment = await attach(state, network)
-    limit = (USUAL_PATIENCE_S if patience is None else patience) + GONE_S
+    limit = (STOP_S if patience is None else patience) + GONE_S
     try:
         async with asyncio.timeout(limit):
             await attachment.stop_node(patience)
