@@ -13,10 +13,23 @@ import msgspec
 from diffuse_core.domain.machine import GpuFigures, Temperature
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Sequence,
+    )
 
     from diffuse_core.domain.identity import NodeId
-    from diffuse_core.domain.view import ChatMessage, FeedUpdate, GenerateEvent, GenerateRequest
+    from diffuse_core.domain.view import (
+        ChatMessage,
+        FeedUpdate,
+        GenerateEvent,
+        GenerateRequest,
+        NetworkView,
+    )
 
 
 class Clock(Protocol):
@@ -299,6 +312,26 @@ class SensorSample(msgspec.Struct, frozen=True):
     gpus: tuple[GpuFigures, ...] = ()
     temperatures: tuple[Temperature, ...] = ()
     disk_free: int | None = None
+
+
+class Answers(Protocol):
+    """What gives answers, and knows which models can: what servers for other programs stand on."""
+
+    async def view(self) -> NetworkView:
+        """The network as it was a few seconds ago at most.
+
+        Raises:
+            Unreachable: no node of it answers.
+        """
+        ...
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+        """Stream a generation, as services.client does; closing the generator cancels it."""
+        ...
+
+    async def token_texts(self, model: str, tokens: Collection[int]) -> dict[int, str]:
+        """Texts of single tokens of a model, as `Tokenizer.token_text` gives them."""
+        ...
 
 
 class Attachment(Protocol):
