@@ -2,6 +2,7 @@
 
     DiffuseError                exit  meaning and next step
     ├── UsageError               2    the request itself is wrong: change it
+    │   └── PromptTooLong        2    the prompt does not fit the model: shorten it
     ├── ModelUnknown             3    no such model here or on the network: check the name or path
     │   └── ModelUnusable        3    the files are damaged, hostile or of no supported kind
     ├── ModelIncomplete          4    some layers are held by nobody: add a host, or wait
@@ -39,6 +40,10 @@ class UsageError(DiffuseError):
     """The request cannot work as written: a wrong flag, value or combination."""
 
     exit_code = 2
+
+
+class PromptTooLong(UsageError):
+    """The prompt takes more positions than the model has."""
 
 
 class ModelUnknown(DiffuseError):
