@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.domain.context import TOKEN_CHARS, context, room
 from diffuse_core.domain.view import GenerateRequest
 from diffuse_tui.presenter.answerer import name_of
-from diffuse_tui.presenter.context import MAX_CHARS, context
 from diffuse_tui.presenter.parameters import DEFAULT_MAX_TOKENS, to_sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from diffuse_core.domain.view import ChatMessage, ModelView
+    from diffuse_core.domain.view import ModelView
     from diffuse_tui.presenter.talk import Talk
-
-TOKEN_CHARS = 3.0
-"""Characters of a token until a prompt has shown how many there are: rather too few."""
-MEASURED_CHARS = 1_000
-"""A prompt shorter than this is mostly the chat template."""
 
 
 class Asking(NamedTuple):
@@ -27,14 +20,6 @@ class Asking(NamedTuple):
     request: GenerateRequest
     left_out: int
     seed: int | None
-
-
-def token_chars(messages: Sequence[ChatMessage], tokens: int) -> float | None:
-    """Characters of a token, rather too few, as a prompt of so many tokens shows; else None."""
-    chars = sum(len(message.content) for message in messages)
-    if chars < MEASURED_CHARS or tokens < 1:
-        return None
-    return min(10.0, max(0.1, 0.9 * chars / tokens))
 
 
 def asking(talk: Talk, model: ModelView, seed: int, chars: float = TOKEN_CHARS) -> Asking:
@@ -51,8 +36,8 @@ def asking(talk: Talk, model: ModelView, seed: int, chars: float = TOKEN_CHARS) 
     # Half of the context is for what was said before, unless the user wants it otherwise.
     half = model.context // 2
     most = half if params.max_tokens == DEFAULT_MAX_TOKENS else model.context
-    room = max(half, model.context - params.max_tokens) * chars
-    sent = context(talk.turns[:-1], turn.question, talk.system, min(MAX_CHARS, int(room)))
+    space = room(model.context, params.max_tokens, chars)
+    sent = context(talk.turns[:-1], turn.question, talk.system, space)
     sampling = to_sampling(params, seed)
     request = GenerateRequest(
         model=name_of(model),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.domain.context import MAX_CHARS
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.chips import CHIP_CHARS
-from diffuse_tui.presenter.context import MAX_CHARS
 
 if TYPE_CHECKING:
     from diffuse_tui.presenter.spans import Tone

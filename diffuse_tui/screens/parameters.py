@@ -9,8 +9,8 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static, TextArea
 
+from diffuse_core.domain.context import MAX_SYSTEM
 from diffuse_tui.presenter.chips import typable
-from diffuse_tui.presenter.context import MAX_SYSTEM
 from diffuse_tui.presenter.parameters import CHOICE, PRESETS, preset_of, with_preset
 from diffuse_tui.presenter.settings_text import (
     NAMES,

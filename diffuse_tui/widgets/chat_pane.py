@@ -10,11 +10,11 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static, TextArea
 
+from diffuse_core.domain.context import MAX_CHARS
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.presenter.answerer import Answerer
 from diffuse_tui.presenter.chat_notes import ChatState, state_note
 from diffuse_tui.presenter.chips import CHIP_CHARS
-from diffuse_tui.presenter.context import MAX_CHARS
 from diffuse_tui.presenter.spans import Span
 from diffuse_tui.presenter.talk import Talk, as_dialogue, settings_line, talk_of, was_cut
 from diffuse_tui.widgets import chat_messages

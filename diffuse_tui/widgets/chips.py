@@ -9,6 +9,7 @@ from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import TextArea
 
+from diffuse_core.domain.context import MAX_CHARS
 from diffuse_tui.presenter.chips import (
     attached_label,
     attached_text,
@@ -19,7 +20,6 @@ from diffuse_tui.presenter.chips import (
     whole,
     worth_a_chip,
 )
-from diffuse_tui.presenter.context import MAX_CHARS
 
 if TYPE_CHECKING:
     from rich.text import Text

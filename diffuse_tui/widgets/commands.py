@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from diffuse_core.domain.context import MAX_SYSTEM
 from diffuse_tui.presenter import slash
 from diffuse_tui.presenter.blocks import code_blocks
-from diffuse_tui.presenter.context import MAX_SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -110,7 +110,8 @@ class Exchange:
     def ask(self, question: str, model: ModelView, anew: int | None = None) -> None:
         """Ask; with `anew` in the place of the turn of that number and all after it."""
         # With the first question: they would be a part of the time to the first paint.
-        from diffuse_tui.presenter.asking import TOKEN_CHARS, asking
+        from diffuse_core.domain.context import TOKEN_CHARS
+        from diffuse_tui.presenter.asking import asking
         from diffuse_tui.widgets.answering import Answer
 
         name, now = name_of(model), unix_now()
@@ -158,7 +159,7 @@ class Exchange:
 
     def ended(self, number: int) -> str | None:
         """The generation is over; the question that waits for it, to be sent or given back."""
-        from diffuse_tui.presenter.asking import token_chars
+        from diffuse_core.domain.context import token_chars
 
         answer = self.answer
         if answer is None or number != answer.number:

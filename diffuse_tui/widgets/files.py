@@ -6,8 +6,8 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING
 
+from diffuse_core.domain.context import MAX_CHARS
 from diffuse_core.errors import DiffuseError
-from diffuse_tui.presenter.context import MAX_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ class Files:
         self._owner.run_worker(work, group="attach")
 
     async def _read(self, path: str) -> None:
-        from diffuse_tui.archive.files import read_text_file
+        from diffuse_core.text_files import read_text_file
 
         try:
             async with asyncio.timeout(READ_S):

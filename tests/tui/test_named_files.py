@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from diffuse_core.errors import UsageError
+from diffuse_core.text_files import read_bytes, read_text_file, write_export
 from diffuse_tui.archive.export import export_dialogue, read_export
-from diffuse_tui.archive.files import read_bytes, read_text_file, write_export
 from diffuse_tui.archive.store import Archive
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
 
@@ -118,14 +118,14 @@ def test_an_export_that_fails_leaves_nothing(
             os.dup2(real("/dev/full", os.O_WRONLY), made)
             return made
 
-        monkeypatch.setattr("diffuse_tui.archive.files.os.open", full)
+        monkeypatch.setattr("diffuse_core.text_files.os.open", full)
         with pytest.raises(UsageError, match="No space"):
             write_export("", "heaps", ".md", "text")
         assert list(tmp_path.iterdir()) == []
 
 
 def test_too_many_of_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diffuse_tui.archive.files.MAX_SAME_NAME", 3)
+    monkeypatch.setattr("diffuse_core.text_files.MAX_SAME_NAME", 3)
     for _ in range(2):
         write_export(str(tmp_path), "a", ".md", "")
     with pytest.raises(UsageError, match="type another"):

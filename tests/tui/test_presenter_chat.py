@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from tui_fakes import finished
 
+from diffuse_core.domain.context import MAX_CHARS, MAX_MESSAGES, context
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Audited, Healed, RouteStep, StageTiming, Waiting
-from diffuse_tui.presenter.context import MAX_CHARS, MAX_MESSAGES, context
 from diffuse_tui.presenter.conversation import (
     audited_line,
     brief_line,

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from tui_fakes import MODEL, PRINT, model, node
 
+from diffuse_core.domain.context import MAX_CHARS, MAX_MESSAGES, context, token_chars
 from diffuse_tui.presenter.answerer import Answerer
-from diffuse_tui.presenter.asking import asking, token_chars
+from diffuse_tui.presenter.asking import asking
 from diffuse_tui.presenter.chat_notes import ChatState, state_note
-from diffuse_tui.presenter.context import MAX_CHARS, MAX_MESSAGES, context
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
 from diffuse_tui.presenter.parameters import Params
 from diffuse_tui.presenter.talk import (
