@@ -39,14 +39,13 @@ from diffuse_core.domain.messages import (
 from diffuse_core.domain.narration import REBASED, TWIN
 from diffuse_core.domain.publisher import Publisher
 from diffuse_core.domain.rechecks import Rechecks
-from diffuse_core.domain.roster import Roster
+from diffuse_core.domain.roster import Roster, RosterCounts
 from diffuse_core.domain.wants import Wants
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from diffuse_core.domain.directory import Admission
     from diffuse_core.domain.members import Member
     from diffuse_core.domain.records import Record, SignedRecord
     from diffuse_core.domain.verdicts import Verdicts
@@ -136,9 +135,9 @@ class Gossip:
     # --- what is known ---------------------------------------------------------------------
 
     @property
-    def refusals(self) -> Mapping[Admission, int]:
-        """How many records were refused, by reason: what hostile or broken nodes sent."""
-        return self._roster.directory.refusals
+    def counts(self) -> RosterCounts:
+        """What was found and refused since the start."""
+        return self._roster.counts()
 
     def members(self, now: float) -> tuple[Member, ...]:
         """All nodes but those that left, our own included, the dead for a minute more."""

@@ -67,7 +67,7 @@ class FailureDetector:
         self._known: dict[NodeId, Known] = {}
         self._live = Pool()
         self._round = Round(rng)
-        self._probes = Probes(rng)
+        self.probes = Probes(rng)
         self._relays = Relays(rng)
         self._suspects: Agenda[NodeId] = Agenda()
         self._probe_at = math.inf
@@ -133,13 +133,13 @@ class FailureDetector:
         """Drop all about `node`; without a change being reported."""
         self._known.pop(node, None)
         self._live.discard(node)
-        self._probes.drop(node)
+        self.probes.drop(node)
         self._suspects.drop(node)
 
     def heard(self, node: NodeId, now: float, *, met: bool = False) -> None:
         """Something came from `node` itself; or a channel with it opened (`met`)."""
         if met:
-            self._probes.met(node, now)
+            self.probes.met(node, now)
         known = self._known.get(node)
         if known is None:
             return
@@ -150,7 +150,7 @@ class FailureDetector:
 
     def probe(self, node: NodeId, now: float) -> None:
         """Ping `node` now, if it is known and no probe of it is under way."""
-        if node in self._known and node not in self._probes:
+        if node in self._known and node not in self.probes:
             self._begin(node, now, direct=True)
 
     def accuse(self, node: NodeId, by: NodeId, now: float, *, dead: bool) -> None:
@@ -170,9 +170,9 @@ class FailureDetector:
         """Nothing can be delivered to `node`: the connection was refused, or broke."""
         known = self._known.get(node)
         if known is None or known.state == "dead":
-            self._probes.drop(node)
+            self.probes.drop(node)
             return
-        probe = self._probes.get(node) or self._begin(node, now, direct=False)
+        probe = self.probes.get(node) or self._begin(node, now, direct=False)
         if probe is not None and not probe.refused:
             probe.refused = True
             probe.deadline = min(probe.deadline, now + PROBE_TIMEOUT_S)
@@ -190,7 +190,7 @@ class FailureDetector:
         if relay is not None:
             self._steps.append((relay.asker, Ack(relay.nonce)))
             return
-        probe = self._probes.answered(sender, nonce)
+        probe = self.probes.answered(sender, nonce)
         if probe is not None:
             self._passed(probe, nonce, now, direct=sender == probe.node)
 
@@ -198,19 +198,19 @@ class FailureDetector:
 
     def next_deadline(self) -> float:
         """When `tick` has something to do, monotonic; inf when never."""
-        return min(self._probe_at, self._probes.next(), self._suspects.next(), self._relays.next())
+        return min(self._probe_at, self.probes.next(), self._suspects.next(), self._relays.next())
 
     def tick(self, now: float) -> None:
         """Do what is due."""
         self._forgive_jump(now)
         self._relays.expire(now)
-        for probe in self._probes.take(now):
+        for probe in self.probes.take(now):
             if now >= probe.deadline:
-                self._probes.drop(probe.node)
+                self.probes.drop(probe.node)
                 self._failed(probe, now)
             else:
                 self._ask_helpers(probe)
-                self._steps.append((probe.node, Ping(self._probes.again(probe, now))))
+                self._steps.append((probe.node, Ping(self.probes.again(probe, now))))
         for node in self._suspects.take(now):
             self._review(node, now)
         if now >= self._probe_at:
@@ -235,7 +235,7 @@ class FailureDetector:
     # --- probes ----------------------------------------------------------------------------
 
     def _begin(self, node: NodeId, now: float, *, direct: bool) -> Probe | None:
-        probe = self._probes.begin(node, now, self._health.stretch)
+        probe = self.probes.begin(node, now, self._health.stretch)
         if probe is not None and direct:
             self._steps.append((node, Ping(probe.nonce)))
         return probe
@@ -246,7 +246,7 @@ class FailureDetector:
         When suspects are probed is up to their suspicion.
         """
         for node in self._round.take(self._known):
-            if self._known[node].state == "alive" and node not in self._probes:
+            if self._known[node].state == "alive" and node not in self.probes:
                 self._begin(node, now, direct=True)
                 return
 
@@ -256,7 +256,7 @@ class FailureDetector:
         drawn = self.sample_live(HELPER_DRAWS)
         able = [one for one in drawn if one != probe.node and self._known[one].state == "alive"]
         helpers = tuple(able[:INDIRECT_PROBES])
-        self._probes.helped(probe, helpers)
+        self.probes.helped(probe, helpers)
         self._steps.extend((helper, PingRequest(probe.nonce, probe.node)) for helper in helpers)
 
     def _passed(self, probe: Probe, nonce: int, now: float, *, direct: bool) -> None:
@@ -325,7 +325,7 @@ class FailureDetector:
         self._testimony.append(node)
 
     def _await(self, node: NodeId, suspicion: Suspicion, now: float) -> None:
-        probe = self._probes.get(node)
+        probe = self.probes.get(node)
         if probe is None:
             # Never in the past: that would look as if we had been paused.
             at = max(now, suspicion.review_at(len(self._live), self._probe_s()))
@@ -392,7 +392,7 @@ class FailureDetector:
             return
         self._health.ail()
         self._probe_at += late
-        self._probes.shift(late)
+        self.probes.shift(late)
         self._suspects.shift(late)
         for known in self._known.values():
             if known.suspicion is not None:

@@ -59,6 +59,8 @@ class Probes:
         self._probes: dict[NodeId, Probe] = {}
         self._by_nonce: dict[int, Probe] = {}
         self._agenda: Agenda[NodeId] = Agenda()
+        self.failed = 0
+        """Since the start."""
 
     def __contains__(self, node: NodeId) -> bool:
         return node in self._probes
@@ -122,7 +124,9 @@ class Probes:
 
     def take(self, now: float) -> list[Probe]:
         """Those that waited long enough: for help (`now` before their deadline), or in all."""
-        return [self._probes[node] for node in self._agenda.take(now)]
+        due = [self._probes[node] for node in self._agenda.take(now)]
+        self.failed += sum(now >= probe.deadline for probe in due)
+        return due
 
     def shift(self, by: float) -> None:
         """Time in which we did not run does not count."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from diffuse_core.domain.allowances import Allowances
 from diffuse_core.domain.coordinates import Position, between_s
@@ -15,7 +16,9 @@ from diffuse_core.domain.records import MAX_SEQUENCE, record_node
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping
 
+    from diffuse_core.domain.directory import Admission
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.messages import Ack, Pull, Rumour
     from diffuse_core.domain.records import Record, SignedRecord
@@ -28,6 +31,20 @@ CROWDED = 0.75
 """Share of a full table from which on nobody may introduce many others."""
 INTRODUCTIONS = 16
 INTRODUCTIONS_PER_S = 0.1
+
+
+class RosterCounts(NamedTuple):
+    """What was found since the start.
+
+    `turns` are changes of what we think of nodes, by what that was then; `refusals` are records
+    that were refused, by reason: what hostile or broken nodes sent. `probes_failed` are pings,
+    ours and those of helpers, that nobody answered in time. `health` is that of LocalHealth now.
+    """
+
+    turns: Mapping[Liveness, int]
+    refusals: Mapping[Admission, int]
+    probes_failed: int
+    health: int
 
 
 class Roster:
@@ -44,9 +61,16 @@ class Roster:
         self._crowd = int(CROWDED * max_nodes)
         self._introductions = Allowances(INTRODUCTIONS, INTRODUCTIONS_PER_S)
         self.latest = MAX_SEQUENCE
+        self.turns: Counter[Liveness] = Counter()
         self.directory = Directory(rng, max_nodes=max_nodes, verdicts=verdicts)
         self.position = Position(own)
         self.detector = FailureDetector(own, rng, self._measured)
+
+    def counts(self) -> RosterCounts:
+        """What was found since the start."""
+        detector = self.detector
+        refusals = self.directory.refusals
+        return RosterCounts(self.turns, refusals, detector.probes.failed, detector.health)
 
     def answered(self, node: NodeId, ack: Ack, now: float) -> None:
         """`node` answers a Ping, and says where it is now; its record may be of long ago."""
@@ -160,6 +184,7 @@ class Roster:
         """Carry over whom the failure detector found dead or alive; in words."""
         lines = []
         for node, liveness in self.detector.drain_changes():
+            self.turns[liveness] += 1
             if liveness == "dead":
                 self.directory.bury(node, now)
             else:

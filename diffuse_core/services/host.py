@@ -27,6 +27,7 @@ from diffuse_core.services.model_watch import ModelWatch
 from diffuse_core.services.pass_clock import round_trips
 from diffuse_core.services.placement import Placement
 from diffuse_core.services.stage import StageService
+from diffuse_core.services.tally import StageTally
 from diffuse_core.services.turning_away import turn_away
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class HostService:
         self.slice: Slice | None = None
         self.stage: StageService | None = None
         self.load = Load()
+        self.tally = StageTally()
         self.ready = asyncio.Event()
         self._placement: Placement | None = None
         self._serving: _Serving | None = None
@@ -293,6 +295,7 @@ class HostService:
             executor,
             model,
             budget,
+            self.tally,
         )
         stage.round_trip = round_trips(self._node.members)
         if self._placement is not None:

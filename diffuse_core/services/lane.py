@@ -57,6 +57,8 @@ class Lane:
         self.session = session
         self.stages = stages
         """How many Stages its rows go through."""
+        self.prompt = 0
+        """Rows of the Session that are its prompt's; the others are of its answer."""
         self.steps: deque[StageStep] = deque()
         self.outcomes: asyncio.Queue[tuple[StageStep, Outcome]] = asyncio.Queue()
         self.taker: Taker | None = None

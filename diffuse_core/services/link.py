@@ -17,11 +17,37 @@ if TYPE_CHECKING:
 
 
 class Traffic:
-    """Bytes of frames sent and received, over all links."""
+    """Bytes of frames sent and received, over all links; and how many of each kind of message.
+
+    Kinds are classes of messages, so there are only so many; NoneType is what this version does
+    not know.
+    """
 
     def __init__(self) -> None:
         self.bytes_in = 0
         self.bytes_out = 0
+        self.received: dict[type, list[int]] = {}
+        """Frames and their bytes, by kind."""
+        self.sent: dict[type, list[int]] = {}
+
+    def got(self, kind: type, size: int) -> None:
+        """A frame came in."""
+        self.bytes_in += size
+        _add(self.received, kind, size)
+
+    def gave(self, kind: type, size: int) -> None:
+        """A frame was handed to the transport."""
+        self.bytes_out += size
+        _add(self.sent, kind, size)
+
+
+def _add(counts: dict[type, list[int]], kind: type, size: int) -> None:
+    count = counts.get(kind)
+    if count is None:
+        counts[kind] = [1, size]
+    else:
+        count[0] += 1
+        count[1] += size
 
 
 class Link:
@@ -49,7 +75,7 @@ class Link:
             if self.closed:
                 raise ChannelClosed(f"the link to {short_text(self.remote)} is closed")
             await self._channel.send(frame)
-        self._traffic.bytes_out += len(frame)
+        self._traffic.gave(type(message), len(frame))
 
     def idle(self, size: int) -> bool:
         """Whether a message and its body, of so many bytes at most, can be sent without waiting.
@@ -68,17 +94,18 @@ class Link:
         """
         frame = encode(message, body)
         self._channel.send_now(frame, soon=soon)  # type: ignore[attr-defined]
-        self._traffic.bytes_out += len(frame)
+        self._traffic.gave(type(message), len(frame))
 
     async def receive(self) -> tuple[AnyMessage | None, memoryview]:
         """The next message and its body; None for a kind this version does not know."""
         frame = await self._channel.receive()
-        self.count(len(frame))
-        return decode(frame)
+        message, body = decode(frame)
+        self.count(type(message), len(frame))
+        return message, body
 
-    def count(self, size: int) -> None:
-        """A frame of so many bytes came in."""
-        self._traffic.bytes_in += size
+    def count(self, kind: type, size: int) -> None:
+        """A frame of that kind and so many bytes came in."""
+        self._traffic.got(kind, size)
         self.heard += 1
 
     def fell_silent(self) -> None:

@@ -303,7 +303,7 @@ class Links:
         handler = self._prompt.get(type(message))
         if handler is None or not handler(link, message, body):
             return False
-        link.count(len(frame))
+        link.count(type(message), len(frame))
         return True
 
     async def _read(self, link: Link) -> None:

@@ -6,6 +6,8 @@ from collections import deque
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.services.tally import StageTally
+
 if TYPE_CHECKING:
     from diffuse_core.ports import Clock
 
@@ -23,8 +25,10 @@ class _Pass(NamedTuple):
 class Meter:
     """Counts rows, compute seconds and waiting of passes in a sliding window."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tally: StageTally | None = None) -> None:
         self._clock = clock
+        self.tally = tally or StageTally()
+        """The same since the start."""
         self._samples: deque[_Pass] = deque(maxlen=MAX_SAMPLES)
         self._waits: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
         self._step_ms = 0.0
@@ -35,10 +39,12 @@ class Meter:
         `short` passes are those of single rows, which tokens wait for, not those of a prompt.
         """
         self._samples.append(_Pass(self._clock.monotonic(), rows, seconds, short))
+        (self.tally.short if short else self.tally.long).add(seconds)
 
     def waited(self, seconds: float) -> None:
         """Account for a step that was ready for so long when its short pass began."""
         self._waits.append((self._clock.monotonic(), seconds))
+        self.tally.waits.add(seconds)
 
     def _recent(self) -> deque[_Pass]:
         limit = self._clock.monotonic() - WINDOW_S

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.members import Member
     from diffuse_core.domain.roles import Role
+    from diffuse_core.domain.roster import RosterCounts
     from diffuse_core.ports import Channel, Clock, Listener, Transport
 
 log = logging.getLogger(__name__)
@@ -196,6 +197,10 @@ class Node:
     def members(self) -> tuple[Member, ...]:
         """All nodes known, this one included."""
         return self._gossip.members(self.clock.monotonic())
+
+    def gossip_counts(self) -> RosterCounts:
+        """What gossip found and refused since the start."""
+        return self._gossip.counts
 
     def addresses(self, node: NodeId) -> tuple[str, ...]:
         """Where `node` says it can be dialled."""

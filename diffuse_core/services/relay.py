@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from diffuse_core.domain.circuit_pieces import MAX_PIECE_BYTES
@@ -90,6 +91,10 @@ class RelayService:
         self._reserved: dict[NodeId, Link] = {}
         self._circuits: dict[bytes, _Circuit] = {}
         self._bytes = 0
+        self.refused: Counter[str] = Counter()
+        """What was refused since the start, by problem."""
+        self.reserved = self.carried = 0
+        """Reservations granted, prolonged ones as well, and circuits that came about."""
         self._serving: frozenset[bytes] = frozenset()
         self._looked_at = -math.inf
 
@@ -130,8 +135,10 @@ class RelayService:
         serving = self._serves(link.remote)
         granted = self._book.reserve(link.remote, _origin(link), now, serving=serving)
         if not isinstance(granted, Granted):
+            self.refused[granted] += 1
             await link.send(_refusal(granted))
             return
+        self.reserved += 1
         self._reserved[link.remote] = link
         self._wake.set()
         if granted.displaced is not None:
@@ -176,6 +183,7 @@ class RelayService:
             return
         problem = await self._carry(channel, NodeId(message.target))
         if problem is not None:
+            self.refused[problem] += 1
             await self._refuse(channel, problem)
 
     async def _on_join(self, link: Link, message: JoinCircuit, _body: memoryview) -> None:
@@ -231,6 +239,7 @@ class RelayService:
             other = await _meet(circuit, first)
             if other is None:
                 return "gone"
+            self.carried += 1
             await self._run(name, circuit, channel, other, first)
         finally:
             del self._circuits[name]

@@ -151,6 +151,11 @@ class Scheduler:
         lane.long = None
         self._executor.close(lane.session)
 
+    @property
+    def waiting(self) -> int:
+        """Sessions whose next step waits for its pass, or is amid one of many rows."""
+        return len(self._short) + len(self._long) + (self._begun is not None)
+
     # --- whose turn it is -------------------------------------------------------------
 
     def _line_up(self, lane: Lane) -> None:
@@ -261,6 +266,7 @@ class Scheduler:
             if not isinstance(outcome, Refused):
                 rows += rows_of(step)
                 work += work_of(step)
+                self._count(lane, step, outcome)
                 if not lane.over:
                     self._meter.waited(waited)
         if rows:
@@ -268,6 +274,11 @@ class Scheduler:
             # Guesses, replays and audits are passes of many rows of one Session: of these a
             # token's own step tells nothing.
             self._meter.add(rows, seconds, short=all(rows_of(step) == 1 for step in short.steps))
+
+    def _count(self, lane: Lane, step: StageStep, result: StageResult) -> None:
+        tally = self._meter.tally
+        tally.rows(step.position, rows_of(step), lane.prompt)
+        tally.drawn += len(result.drawn)
 
     def _timed_run(self, steps: list[StageStep]) -> tuple[list[StageResult | Refused], float]:
         started = self._clock.monotonic()
@@ -297,6 +308,7 @@ class Scheduler:
         lane.steps.popleft()
         if not isinstance(outcome, Refused):
             self._meter.add(rows_of(step), self._begun_s, short=False)
+            self._count(lane, step, outcome)
         self._deliver(lane, step, outcome, soon=False)
 
     def _timed_bit(

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from diffuse_core.ports import Clock
     from diffuse_core.services.compute import ComputeThread
     from diffuse_core.services.links import Link, Links
+    from diffuse_core.services.tally import StageTally
 
 SWEEP_S = 1.0
 
@@ -69,6 +70,7 @@ class StageService:
         executor: Executor,
         model: ModelRef,
         kv_budget: int,
+        tally: StageTally | None = None,
     ) -> None:
         self._own = own
         self._links = links
@@ -77,7 +79,7 @@ class StageService:
         self._model = model
         self.kv_budget = kv_budget
         self.kv_used = 0
-        self.meter = Meter(clock)
+        self.meter = Meter(clock, tally)
         self._scheduler = Scheduler(executor, compute, clock, self.meter)
         self._runs: dict[bytes, StageRun] = {}
         """By their names between Stages (see domain.session.common_name)."""
@@ -109,6 +111,17 @@ class StageService:
     def sessions(self) -> int:
         """How many Sessions are held now."""
         return len(self._runs)
+
+    @property
+    def waiting(self) -> int:
+        """How many of them have a step that waits for its pass."""
+        return self._scheduler.waiting
+
+    def neighbours(self) -> set[NodeId]:
+        """The nodes before and behind this one in the Routes of what is held."""
+        beside = {run.backward for run in self._runs.values()}
+        behind = {run.outlet.next.remote for run in self._runs.values() if run.outlet.next}
+        return (beside | behind) - {self._own}
 
     @property
     def stuck(self) -> bool:
@@ -159,8 +172,10 @@ class StageService:
             need = self._admit(message, link)
             run = self._run(message, link, need)
         except Refused as error:
+            self.meter.tally.refused[error.reason] += 1
             await link.send(SessionRefused(message.session, error.reason, str(error)[:512]))
             return
+        self.meter.tally.opened += 1
         self.kv_used += need
         self._runs[run.state.name] = run
         opening = self._tasks.spawn(run.open(), "open")
@@ -324,6 +339,7 @@ class StageService:
         if self._runs.get(run.state.name) is not run:
             return
         self._forget(run)
+        self.meter.tally.failed[reason] += 1
         self._tell(run, node, reason, detail, kept=False)
 
     def _tell(
@@ -339,6 +355,7 @@ class StageService:
         if self._runs.get(run.state.name) is not run:
             return
         del self._runs[run.state.name]
+        self.meter.tally.closed += 1
         self._audits.forget(run)
         self.kv_used -= run.kv_bytes
         self._scheduler.close(run.lane)

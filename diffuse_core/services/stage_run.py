@@ -91,6 +91,7 @@ class StageRun:
         self.state = state = StageSession(message, rows_alone, piece, client=client.remote)
         self.kv_bytes = kv_bytes
         self.lane = Lane(state.name, len(message.route))
+        self.lane.prompt = state.prompt
         # Imported where it is needed: it brings numpy along.
         from diffuse_core.domain.sampling import Sampler
 

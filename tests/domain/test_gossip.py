@@ -127,7 +127,7 @@ def test_records_come_from_anybody_but_only_sound_ones_count() -> None:
     forged = msgspec.structs.replace(signed(3), signature=bytes(64))
     gossip.receive(STRANGER, Push((signed(1), forged)), 1.0)
     assert set(liveness(gossip)) == {ME, node(1)}
-    assert gossip.refusals["unsound"] == 1
+    assert gossip.counts.refusals["unsound"] == 1
     assert gossip.addresses(node(3)) == ()
 
 
@@ -139,7 +139,7 @@ def test_a_replayed_record_changes_nothing() -> None:
     assert gossip.addresses(node(1)) == ("new:1",)
     gossip.receive(node(1), Push((signed(1, 2, addresses=("evil:1",)),)), 2.0)
     assert gossip.addresses(node(1)) == ("new:1",)
-    assert gossip.refusals["equivocation"] == 1
+    assert gossip.counts.refusals["equivocation"] == 1
 
 
 def test_news_is_announced_to_a_few_until_it_is_old() -> None:

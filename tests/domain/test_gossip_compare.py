@@ -238,7 +238,7 @@ def test_two_records_under_one_sequence_are_told_of_once_and_cut_nobody_off() ->
     told = [text for text in texts(gossip) if "two different records" in text]
     assert told == [text for text in told if text.startswith(short_text(YOU))]
     assert len(told) == 1
-    assert gossip.refusals["equivocation"] >= 2
+    assert gossip.counts.refusals["equivocation"] >= 2
     gossip.receive(YOU, Push((signed(1, 6, version="4"),)), 3.0)
     assert next(one for one in gossip.members(3.0) if one.record.node == YOU).record.version == "4"
 
@@ -277,7 +277,7 @@ def test_a_crowded_table_takes_few_newcomers_of_each_sender_but_all_that_come_th
     gossip.receive(YOU, Push(flood), 1.0)
     assert len(gossip.members(1.0)) == 30 + 10
     gossip.receive(YOU, Push(flood), 1.0)
-    assert gossip.refusals["full"] > 0
+    assert gossip.counts.refusals["full"] > 0
     gossip.receive(node(2), Push((signed(2),)), 1.0)
     gossip.receive(node(3), Push((signed(3),)), 1.0)
     known = set(liveness(gossip, 1.0))

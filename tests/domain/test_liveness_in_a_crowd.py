@@ -68,7 +68,7 @@ def test_a_node_that_is_back_before_that_was_never_news() -> None:
     detector = _detector(A, *CROWD)
     detector.probe(A, 1.0)
     _run_to(detector, 4.9)
-    probe = detector._probes.get(A)
+    probe = detector.probes.get(A)
     assert probe is not None
     detector.ack(A, probe.nonce, 4.95)
     assert detector.state(A) == "alive"

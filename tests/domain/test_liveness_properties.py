@@ -77,13 +77,13 @@ def test_nothing_raises_and_nothing_grows(count: int, taken: list[Any]) -> None:
         assert detector.live_count() == len(alive)
         assert set(detector.sample_live(3)) <= alive
         assert 0 <= detector.health <= MAX_HEALTH
-        assert len(detector._probes._probes) <= MAX_PROBES
-        assert len(detector._probes._by_nonce) <= 2 * len(detector._probes._probes)
+        assert len(detector.probes._probes) <= MAX_PROBES
+        assert len(detector.probes._by_nonce) <= 2 * len(detector.probes._probes)
         assert len(detector._relays._relays) <= MAX_RELAYS
         assert set(detector._suspects._at) == {
             one for one in known if detector._known[one].suspicion is not None
         }
-        assert set(detector._probes._probes) <= set(known)
+        assert set(detector.probes._probes) <= set(known)
 
 
 @settings(deadline=None)

@@ -110,7 +110,7 @@ def target(data: bytes) -> str:
     for number, argument in steps(data):
         talk.take(number % _KINDS, number // _KINDS, argument)
         talk.check()
-    refused = "/".join(sorted(talk.gossip.refusals)) or "none"
+    refused = "/".join(sorted(talk.gossip.counts.refusals)) or "none"
     return f"{len(talk.gossip.members(talk.now))} members, refused {refused}"
 
 
