@@ -26,6 +26,7 @@ from diffuse_core.domain.machine import (
 from diffuse_core.domain.roles import HoldState, Role
 from diffuse_core.domain.shapes import Contract, ModelShape
 from diffuse_core.domain.slices import LayerIndex, Slice
+from diffuse_core.domain.tools import MAX_TOOL_CALLS, MAX_TOOLS, CallId, Tool, ToolCall
 
 CoverageState = Literal["Robust", "Fragile", "Incomplete"]
 Liveness = Literal["alive", "suspect", "dead"]
@@ -188,10 +189,17 @@ class FeedUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
-    """One turn of a conversation."""
+    """One turn of a conversation.
 
-    role: Literal["system", "user", "assistant"]
+    An assistant's may have `tool_calls`. What came of one of them is a message of the role
+    "tool", with the call's id as `tool_call_id` and maybe the tool's `name`.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
     content: Annotated[str, msgspec.Meta(max_length=1_000_000)]
+    tool_calls: Annotated[tuple[ToolCall, ...], msgspec.Meta(max_length=MAX_TOOL_CALLS)] = ()
+    tool_call_id: CallId = ""
+    name: Annotated[str, msgspec.Meta(max_length=256)] = ""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +210,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     for when there is no replica. `logprobs` and `min_tokens` are as in DecodingParams.
     With the chance `audit`, 0 to 1, each Stage is computed again by a replica, and compared.
     So many `private` first layers run where it is asked for, and `private_tail` last ones.
+    The chat template tells the model of the `tools`; its calls come as text (domain.tool_calls).
     """
 
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -222,6 +231,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     audit: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
     private: LayerIndex = 0
     private_tail: LayerIndex = 0
+    tools: Annotated[tuple[Tool, ...], msgspec.Meta(max_length=MAX_TOOLS)] = ()
 
 
 class RouteStep(msgspec.Struct, frozen=True):
