@@ -67,9 +67,14 @@ class SystemHardware:
             return int(found or 1)
         found = len({_core_of(self._root, cpu) for cpu in allowed})
         physical = psutil.cpu_count(logical=False) or found
-        quotas = [quota for folder in _cpu_groups(self._root) if (quota := _quota(folder))]
+        quota = self.quota()
         # Rounded down: a thread that is throttled in the middle of a pass holds up all others.
-        return max(1, int(min([found, physical, *quotas])))
+        return max(1, int(min(found, physical, physical if quota is None else quota)))
+
+    def quota(self) -> float | None:
+        """CPUs' worth of time that the container may use; None without a limit."""
+        quotas = [quota for folder in _cpu_groups(self._root) if (quota := _quota(folder))]
+        return min(quotas, default=None)
 
     def fast_bf16(self) -> bool:
         """Whether the CPU multiplies bf16 at least about as fast as fp32.
