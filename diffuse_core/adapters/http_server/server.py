@@ -1,0 +1,168 @@
+"""Runs an ASGI app with uvicorn's protocol inside our event loop, signals and logging."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from diffuse_core.adapters.http_server.limits import HttpLimits
+from diffuse_core.adapters.http_server.protocol import BoundedProtocol
+from diffuse_core.adapters.http_server.refusal import plain
+from diffuse_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.types import ASGIApp
+
+    from diffuse_core.adapters.http_server.refusal import Render
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 128
+CUT_S = 2.0
+"""For requests that were cancelled, and for what they still sent to leave."""
+
+
+class HttpServer:
+    """A server that listens, until whoever opened it leaves its context."""
+
+    def __init__(self, listener: asyncio.Server, state: ServerState, limits: HttpLimits) -> None:
+        self._listener = listener
+        self._state = state
+        self._limits = limits
+        host, port = listener.sockets[0].getsockname()[:2]
+        self.port: int = port
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._state.connections)
+
+    async def watch(self) -> None:
+        """End connections that are over their deadlines; until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._limits.look_s)
+            for connection in self._bounded():
+                connection.look(loop.time())
+
+    def _bounded(self) -> list[BoundedProtocol]:
+        return [one for one in self._state.connections if isinstance(one, BoundedProtocol)]
+
+    async def finish(self) -> None:
+        """Take nothing new, and give what is being answered its time."""
+        self._listener.close()
+        for connection in self._bounded():
+            connection.shutdown()
+        if tasks := set(self._state.tasks):
+            await asyncio.wait(tasks, timeout=self._limits.grace_s)
+
+    async def cut(self) -> None:
+        """End everything that is left."""
+        self._listener.close()
+        tasks = set(self._state.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            log.info("cut %d answers that were still being given", len(tasks))
+            await asyncio.wait(tasks, timeout=CUT_S)
+        for connection in self._bounded():
+            connection.shutdown()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CUT_S
+        while self._state.connections and loop.time() < until:  # noqa: ASYNC110  (uvicorn's set)
+            await asyncio.sleep(0.01)
+        for connection in self._bounded():
+            connection.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def serve_http(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    limits: HttpLimits | None = None,
+    render: Render = plain,
+) -> AsyncIterator[HttpServer]:
+    """Serve `app` over HTTP/1.1 until the context ends.
+
+    Then nothing new is taken and answers that are being given get `limits.grace_s`; none where
+    the context ends by a cancellation or an error. Neither signal handlers nor log handlers are
+    installed, and nothing that clients send is logged.
+
+    Args:
+        app: what answers.
+        host: a name or address of this machine.
+        port: 0 takes any that is free.
+        limits: what the server takes on.
+        render: the shape of refusals that the server itself gives.
+
+    Raises:
+        UsageError: the port is in use or may not be bound, or the host is not of this machine.
+    """
+    bounds = limits or HttpLimits()
+    loop = asyncio.get_running_loop()
+    state = ServerState()
+    config = _configured(app, bounds)
+    try:
+        listener = await loop.create_server(
+            lambda: BoundedProtocol(config, state, bounds, render, loop),
+            host,
+            port,
+            backlog=BACKLOG,
+        )
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise UsageError(_bind_problem(host, port, error)) from error
+    server = HttpServer(listener, state, bounds)
+    watching = asyncio.create_task(server.watch(), name="http:watch")
+    try:
+        yield server
+        await server.finish()
+    finally:
+        try:
+            await server.cut()
+        finally:
+            watching.cancel()
+
+
+def _configured(app: ASGIApp, limits: HttpLimits) -> Config:
+    config = Config(
+        app,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        # Below this level it logs whole requests.
+        log_level=logging.ERROR,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        workers=1,
+        h11_max_incomplete_event_size=limits.head_bytes,
+    )
+    config.load()
+    return config
+
+
+def _bind_problem(host: str, port: int, error: Exception) -> str:
+    code = error.errno if isinstance(error, OSError) else 0
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return f"cannot serve HTTP on {host!r}: no such host; give an address of this machine"
+    if code == errno.EADDRINUSE:
+        return f"port {port} is in use; give another with --port, or stop what uses it"
+    if code == errno.EACCES:
+        return f"port {port} may not be bound by this user; give one above 1023 with --port"
+    # asyncio skips addresses of other machines from Python 3.13 on, and then has no errno.
+    if code in (errno.EADDRNOTAVAIL, None):
+        return f"{host} is no address of this machine; give one that is with --host"
+    return f"cannot serve HTTP on {host}:{port}: {error}; give another --host or --port"
