@@ -125,7 +125,7 @@ async def _look_around(observer: Observer, where: Places, network: NetworkOption
     try:
         await observer.look([*known[:1], usual, *known[1:MAX_RECALLED]])
     except Unreachable:
-        near = await _near(network)
+        near = await on_lan(network)
         if not near:
             raise
         await observer.look(
@@ -133,7 +133,7 @@ async def _look_around(observer: Observer, where: Places, network: NetworkOption
         )
 
 
-async def _near(network: NetworkOptions) -> list[LanNode]:
+async def on_lan(network: NetworkOptions) -> list[LanNode]:
     """Nodes that announce themselves on the LAN."""
     found: list[LanNode] = []
     if not network.mdns:
