@@ -21,6 +21,8 @@ class HttpLimits:
     body_bytes: int = 8 * 2**20
     bodies_bytes: int = 64 * 2**20
     """Of all bodies that are being received or worked on."""
+    json_depth: int = 64
+    json_values: int = 50_000
     stall_s: float = 10.0
     """Without a byte of a body that is awaited."""
     body_s: float = 60.0

@@ -25,6 +25,7 @@ from diffuse_core.adapters.http_server.refusal import (
     Refusal,
     log_defect,
 )
+from diffuse_core.adapters.http_server.request_log import REQUEST_ID, fresh_id
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -190,7 +191,9 @@ class BoundedProtocol(H11Protocol):
 
     def _hang_up(self, refusal: Refusal) -> None:
         """Tell a refusal if that is still possible, and close the connection."""
+        mark = fresh_id()
         if (cycle := self._unanswered) is not None:
+            mark = cycle.scope["state"].get("request_id", "").encode() or mark
             # What the app still sends goes nowhere, and it is told so.
             cycle.disconnected = True
             cycle.message_event.set()
@@ -200,7 +203,9 @@ class BoundedProtocol(H11Protocol):
                 return
         status, headers, body = self._render(refusal)
         answer = h11.Response(
-            status_code=status, headers=[*headers, CLOSE], reason=STATUS_PHRASES.get(status, b"")
+            status_code=status,
+            headers=[*headers, (REQUEST_ID, mark), CLOSE],
+            reason=STATUS_PHRASES.get(status, b""),
         )
         with contextlib.suppress(h11.LocalProtocolError):
             events = (answer, h11.Data(data=body), h11.EndOfMessage())
