@@ -24,9 +24,16 @@ from diffuse_core.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
     from diffuse_core.domain.view import Failed
 
 MAX_MESSAGE = 2000
+MAX_PATH = 200
+PATHS = "GET /v1/models, GET /v1/models/ID, POST /v1/chat/completions and POST /v1/completions"
 INCOMPLETE_RETRY_S = 10
 UNREACHABLE_RETRY_S = 5
 LOST_RETRY_S = 1
@@ -105,6 +112,24 @@ def rendered(error: ApiError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return error.status, headers, body
+
+
+async def http_error(request: Request, error: Exception) -> Response:
+    """An exception handler for Starlette's HTTPException: no such path, or method of it."""
+    from starlette.responses import Response
+
+    status = getattr(error, "status_code", 500)
+    path = request.url.path[:MAX_PATH]
+    told = ApiError(status, f"{request.method[:16]} {path} is not served here; there are {PATHS}")
+    status, headers, body = rendered(told)
+    response = Response(body, status)
+    response.raw_headers = [*headers, *_allow(getattr(error, "headers", None))]
+    return response
+
+
+def _allow(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
+    allowed = (headers or {}).get("Allow")
+    return [] if allowed is None else [(b"allow", allowed.encode())]
 
 
 def unsupported(name: str, why: str, param: str | None = None) -> ApiError:

@@ -6,11 +6,13 @@ import msgspec
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of the API. Sizes in characters or bytes, times in seconds.
+    """Bounds of the API. Sizes in bytes or characters, times in seconds.
 
     So many generations run `at_once`; so many requests more may be `waiting`, each for `wait_s`
-    at most. Of one request's choices so many run side by side. While nothing comes, a stream gets
-    a comment each `heartbeat_s`, and a client that takes nothing for `write_s` is given up.
+    at most. Of one request's choices so many run `side_by_side`. While nothing comes, a stream
+    gets a comment each `heartbeat_s`; a client that takes nothing for `write_s` is given up, and
+    one that has not sent its body after `body_s`. `default_tokens` is how long an answer may get
+    that was asked for without `max_tokens`: room for all of it is taken on every Stage.
     """
 
     at_once: int = 16
@@ -21,10 +23,6 @@ class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_s: float = 30.0
     body_s: float = 30.0
     body_bytes: int = 8 * 2**20
-    depth: int = 32
     messages: int = 1024
     characters: int = 2**20
-    parts: int = 256
-    prompts: int = 32
-    tools: int = 128
     default_tokens: int = 1024

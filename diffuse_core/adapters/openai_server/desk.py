@@ -1,0 +1,71 @@
+"""What the API does for each of its paths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffuse_core.adapters.openai_server.asked import chat_asked, text_asked
+from diffuse_core.adapters.openai_server.choices import Choices
+from diffuse_core.adapters.openai_server.completion import Completion
+from diffuse_core.adapters.openai_server.event_stream import stream
+from diffuse_core.adapters.openai_server.gate import Gate
+from diffuse_core.adapters.openai_server.models import listed, servable_model, told
+from diffuse_core.adapters.openai_server.parsing import chat_fields, text_fields
+from diffuse_core.adapters.openai_server.shapes import ChatShape, TextShape
+
+if TYPE_CHECKING:
+    from diffuse_core.adapters.openai_server.asked import Asked
+    from diffuse_core.adapters.openai_server.limits import ApiLimits
+    from diffuse_core.adapters.openai_server.reply import Reply
+    from diffuse_core.adapters.openai_server.shapes import Shape
+    from diffuse_core.ports import Answers, Clock
+
+
+class Desk:
+    """Takes the requests of all clients. Each method is an endpoint's Handler."""
+
+    def __init__(self, answers: Answers, limits: ApiLimits, clock: Clock) -> None:
+        self._answers = answers
+        self._limits = limits
+        self._clock = clock
+        self._gate = Gate(limits)
+        self._since = int(clock.wall())
+
+    async def models(self, path: dict[str, str], body: bytes, reply: Reply) -> None:
+        """GET /v1/models."""
+        del path, body
+        await reply.json(listed(await self._answers.view(), self._since))
+
+    async def model(self, path: dict[str, str], body: bytes, reply: Reply) -> None:
+        """GET /v1/models/{id}."""
+        del body
+        found = await servable_model(self._answers, path["id"])
+        name = path["id"] if "@" in path["id"] else found.id
+        await reply.json(told(name, found, self._since))
+
+    async def chat(self, path: dict[str, str], body: bytes, reply: Reply) -> None:
+        """POST /v1/chat/completions."""
+        del path
+        await self._complete(chat_asked(chat_fields(body), self._limits), ChatShape(), reply)
+
+    async def text(self, path: dict[str, str], body: bytes, reply: Reply) -> None:
+        """POST /v1/completions."""
+        del path
+        await self._complete(text_asked(text_fields(body), self._limits), TextShape(), reply)
+
+    async def _complete(self, asked: Asked, shape: Shape, reply: Reply) -> None:
+        limits = self._limits
+        async with self._gate.entered():
+            model = await servable_model(self._answers, asked.request.model)
+            calls = None
+            if asked.request.tools:
+                calls = await self._answers.tool_format(f"{model.id}@{model.fingerprint}")
+            created = int(self._clock.wall())
+            completion = Completion(self._answers, asked, model, shape, created, calls)
+            running = Choices(self._answers, completion.requests, self._gate, limits.side_by_side)
+            async with running:
+                if asked.stream:
+                    await stream(completion, running, reply, limits)
+                    return
+                whole = await completion.whole(running)
+        await reply.json(whole)

@@ -1,0 +1,93 @@
+"""Bodies from bytes, strictly: with errors that name the field and tell what it may be."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import msgspec
+
+from diffuse_core.adapters.openai_server.bodies import ABSENT, ChatFields, TextFields
+from diffuse_core.adapters.openai_server.errors import ApiError
+from diffuse_core.adapters.openai_server.unsupported import (
+    FOR_CHAT,
+    FOR_TEXT,
+    HARMLESS,
+    Refusal,
+    check_refused,
+    unknown_field,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_Fields = TypeVar("_Fields", ChatFields, TextFields)
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*)`)?")
+_AT = re.compile(r"(.*?) - at `\$\.?(.*)`", re.DOTALL)
+_MAX_NAME = 80
+
+
+def _strict(fields: type[_Fields], refusals: Mapping[str, Refusal]) -> type[_Fields]:
+    """The same fields and those that are refused by name, and none else."""
+    refused = [(name, msgspec.Raw, ABSENT) for name in (*refusals, *HARMLESS)]
+    strict = msgspec.defstruct(
+        fields.__name__, refused, bases=(fields,), kw_only=True, forbid_unknown_fields=True
+    )
+    return cast("type[_Fields]", strict)
+
+
+_chat = msgspec.json.Decoder(_strict(ChatFields, FOR_CHAT))
+_text = msgspec.json.Decoder(_strict(TextFields, FOR_TEXT))
+
+
+def chat_fields(body: bytes) -> ChatFields:
+    """The body of a chat completion's request.
+
+    Raises:
+        ApiError: it is no JSON, a field is unknown or not supported, or a value is none of its.
+    """
+    fields = decoded(_chat, body)
+    check_refused(fields, FOR_CHAT)
+    return fields
+
+
+def text_fields(body: bytes) -> TextFields:
+    """The body of a text completion's request. Raises ApiError as `chat_fields`."""
+    fields = decoded(_text, body)
+    check_refused(fields, FOR_TEXT)
+    return fields
+
+
+def decoded(decoder: msgspec.json.Decoder[_Fields], body: bytes) -> _Fields:
+    """What a decoder makes of a body. Raises ApiError."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _wrong_field(str(error)) from None
+    except RecursionError:
+        raise _no_json("lists and objects lie too deep in each other") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _no_json(str(error)) from None
+
+
+def _no_json(why: str) -> ApiError:
+    message = f"the body is no valid JSON ({why}); send one JSON object in UTF-8"
+    return ApiError(400, message, code="invalid_json")
+
+
+def _wrong_field(told: str) -> ApiError:
+    """What msgspec tells, as the API does."""
+    if (found := _UNKNOWN.fullmatch(told)) is not None:
+        return unknown_field(found[1][:_MAX_NAME], found[2] or "")
+    if (found := _MISSING.fullmatch(told)) is not None:
+        name = f"{found[2]}.{found[1]}" if found[2] else found[1]
+        message = f"{name}: it is required; add it"
+        return ApiError(400, message, code="missing_required_parameter", param=name)
+    found = _AT.fullmatch(told)
+    what, path = (told, "") if found is None else (found[1], found[2])
+    what = what[:1].lower() + what[1:].replace("`", "")
+    if not path:
+        return ApiError(400, f"the body: {what}; send one JSON object")
+    return ApiError(400, f"{path}: {what}; correct this field", param=path)

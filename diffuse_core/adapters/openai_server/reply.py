@@ -1,0 +1,73 @@
+"""One HTTP response, sent piece by piece to a client that may be slow."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from diffuse_core.adapters.openai_server.errors import ApiError, rendered
+from diffuse_core.adapters.openai_server.shapes import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import Message, Send
+
+_NO_RETRY = (b"x-should-retry", b"false")
+"""The official client heeds it; by itself it would ask again after any 5xx."""
+
+
+class SlowClientError(Exception):
+    """The client takes nothing; its answer is given up."""
+
+
+class Reply:
+    """The response to one request; `write_s` is how long the client may take for each piece."""
+
+    def __init__(self, send: Send, write_s: float) -> None:
+        self._send = send
+        self._write_s = write_s
+        self._id = new_id("req_").encode()
+        self.started = False
+        """Whether the status was sent."""
+
+    async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send status and headers. Raises SlowClientError, as all that sends."""
+        self.started = True
+        told = [*headers, (b"x-request-id", self._id)]
+        await self._out({"type": "http.response.start", "status": status, "headers": told})
+
+    async def write(self, data: bytes) -> None:
+        """Send part of the body."""
+        await self._out({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes) -> None:
+        """Send the last part of the body."""
+        await self._out({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def json(self, value: object) -> None:
+        """Send all of it: an object as JSON."""
+        body = msgspec.json.encode(value)
+        length = str(len(body)).encode()
+        headers = ((b"content-type", b"application/json"), (b"content-length", length))
+        await self.start(200, (*headers, (b"cache-control", b"no-store")))
+        await self.end(body)
+
+    async def error(self, error: ApiError) -> None:
+        """Tell an error: with its status, or in the stream that has begun, which it ends."""
+        if self.started:
+            await self.end(b"data: " + msgspec.json.encode(error.told()) + b"\n\n")
+            return
+        status, headers, body = rendered(error)
+        hint = () if status < 500 or error.retry_after_s is not None else (_NO_RETRY,)
+        await self.start(status, (*headers, *hint))
+        await self.end(body)
+
+    async def _out(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._write_s):
+                await self._send(message)
+        except TimeoutError:
+            raise SlowClientError from None
