@@ -1,0 +1,218 @@
+"""Which checks there are: facts, gathered and judged."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from diffuse_core import __version__
+from diffuse_core.adapters.checkup.places import place_facts
+from diffuse_core.adapters.checkup.ports import PortFacts, port_facts
+from diffuse_core.adapters.checkup.screen import screen_facts
+from diffuse_core.adapters.checkup.software import (
+    TorchFacts,
+    libraries,
+    python_facts,
+    torch_facts,
+)
+from diffuse_core.adapters.checkup.time_sync import synchronised
+from diffuse_core.adapters.hardware import SystemHardware
+from diffuse_core.adapters.sensors import SystemSensors
+from diffuse_core.adapters.system_clock import SystemClock
+from diffuse_core.cli.doctor import clocks, here, machine, models, network, software
+from diffuse_core.cli.doctor.checking import Check, blocking
+from diffuse_core.cli.doctor.in_thread import in_thread
+from diffuse_core.cli.doctor.machine_facts import file_limits, memory_facts, thread_facts
+from diffuse_core.cli.doctor.surroundings import (
+    LEAST_CACHE,
+    LEAST_STATE,
+    judge_default_ports,
+    judge_listen,
+    judge_place,
+    judge_screen,
+    judge_serve,
+)
+from diffuse_core.settings import DEFAULT_PORT, PORT_TRIES, cache_dir, running_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from diffuse_core.cli.doctor.findings import Finding
+    from diffuse_core.cli.doctor.looking import Look
+    from diffuse_core.settings import NetworkOptions
+
+LOOPBACK = "127.0.0.1"
+ANYWHERE = "0.0.0.0"  # noqa: S104  (a port is tried there for a moment, as a node would)
+NETWORK_S = 14.0
+TORCH_S = 30.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks about."""
+
+    state: Path
+    network: NetworkOptions
+    bootstrap: tuple[str, ...]
+    listen: tuple[str, int] | None
+    serve_port: int
+    serve_named: bool
+    models: tuple[str, ...]
+
+
+def checks_of(asked: Asked, look: Look) -> list[Check]:
+    """All checks, by group in the order that they are shown in."""
+    return [
+        *_software(),
+        *_machine(asked),
+        *_models(asked),
+        *_here(asked),
+        *_network(asked, look),
+    ]
+
+
+def _software() -> Iterator[Check]:
+    group = "Software"
+    yield blocking(group, "python", lambda: software.judge_python(python_facts()))
+    yield blocking(group, "libraries", lambda: software.judge_libraries(libraries()))
+    yield Check(group, "torch", _torch, TORCH_S)
+
+
+async def _torch() -> list[Finding]:
+    """Torch, and what GPUs are for it."""
+    facts = await _torch_in_time()
+    hardware = SystemHardware()
+    driver = hardware.accelerator_likely()
+    sensors = SystemSensors(cache_dir(), nvidia=driver)
+    names = [gpu.name for gpu in (await in_thread(sensors.sample)).gpus]
+    return [
+        software.judge_torch(facts, fast_bf16=hardware.fast_bf16()),
+        software.judge_gpu(names, facts, driver=driver),
+    ]
+
+
+async def _torch_in_time() -> TorchFacts:
+    try:
+        async with asyncio.timeout(TORCH_S - 2):
+            return await torch_facts()
+    except TimeoutError:
+        return TorchFacts(problem=f"it did not load within {TORCH_S - 2:g} s")
+
+
+def _machine(asked: Asked) -> Iterator[Check]:
+    group = "Machine"
+    hardware = SystemHardware()
+    yield blocking(group, "threads", lambda: machine.judge_threads(thread_facts(hardware)))
+    yield blocking(group, "memory", lambda: machine.judge_memory(memory_facts(hardware)))
+    yield blocking(group, "open files", lambda: machine.judge_files(*file_limits()))
+    yield blocking(group, "clock", lambda: clocks.judge_sync(synchronised()))
+    yield blocking(group, "terminal", lambda: judge_screen(screen_facts()))
+    yield blocking(group, "state directory", partial(_place, "state directory", asked.state))
+    yield blocking(group, "cache directory", partial(_place, "cache directory", cache_dir()))
+
+
+def _place(name: str, path: Path) -> Finding:
+    if name == "state directory":
+        return judge_place(name, "--state-dir", place_facts(path), LEAST_STATE)
+    return judge_place(name, "DIFFUSE_CACHE_DIR", place_facts(path), LEAST_CACHE)
+
+
+def _models(asked: Asked) -> Iterator[Check]:
+    group = "Model files"
+    cache = cache_dir()
+    if "demo" not in asked.models:
+        yield blocking(group, "demo model", lambda: models.judge_demo(cache, asked=False))
+    for name in asked.models:
+        hub = models.on_hub(name)
+        work = partial(models.judge_model, name, cache) if hub is None else None
+        yield blocking(group, name, work or partial(models.judge_hub, hub))  # type: ignore[arg-type]
+    yield blocking(group, "downloads", lambda: models.judge_left_over(*models.left_over(cache)))
+
+
+def _here(asked: Asked) -> Iterator[Check]:
+    group = "This node"
+    yield blocking(group, "keys", lambda: here.judge_keys(asked.state))
+    yield blocking(group, "api key", lambda: here.judge_api_key(asked.state))
+    yield Check(group, "node here", partial(_node_here, asked))
+    yield blocking(group, "port", partial(_listen, asked))
+    yield blocking(group, "serve port", partial(_serve, asked))
+
+
+async def _node_here(asked: Asked) -> list[Finding]:
+    return network.judge_here(await here.here_facts(asked.state, asked.network))
+
+
+def _listen(asked: Asked) -> Finding:
+    found = running_node(asked.state)
+    own = None if found is None else found.pid
+    if asked.listen is not None:
+        return judge_listen(port_facts(*asked.listen), own)
+    tried: list[PortFacts] = []
+    for port in range(DEFAULT_PORT, DEFAULT_PORT + PORT_TRIES):
+        tried.append(port_facts(ANYWHERE, port))
+        if not tried[-1].problem:
+            break
+    return judge_default_ports(tried, own)
+
+
+def _serve(asked: Asked) -> Finding:
+    return judge_serve(port_facts(LOOPBACK, asked.serve_port), asked.serve_named)
+
+
+def _network(asked: Asked, look: Look) -> Iterator[Check]:
+    group = "Network"
+
+    async def addresses() -> list[Finding]:
+        if not asked.bootstrap:
+            return []
+        return [network.judge_address(one) for one in await look.addresses()]
+
+    async def found() -> Finding:
+        view = await look.view()
+        return network.judge_look(view, look.why, bool(asked.bootstrap))
+
+    async def sentinels() -> Finding | None:
+        if await look.view() is None:
+            return None
+        return network.judge_sentinels(await look.sentinels())
+
+    async def held() -> list[Finding]:
+        view = await look.view()
+        return [] if view is None else network.judge_models(view)
+
+    async def versions() -> Finding | None:
+        view = await look.view()
+        return None if view is None else network.judge_versions(view.nodes, __version__)
+
+    async def times() -> Finding | None:
+        if await look.view() is None:
+            return None
+        probes = await look.probes()
+        ahead = {
+            node: probe.ahead_s
+            for node, probe in probes.items()
+            if probe is not None and probe.ahead_s is not None
+        }
+        return clocks.judge_against(ahead, SystemClock().wall())
+
+    yield Check(group, "bootstrap", addresses, NETWORK_S)
+    yield Check(group, "lan", partial(_lan, asked), NETWORK_S)
+    yield Check(group, "network", found, NETWORK_S)
+    yield Check(group, "sentinels", sentinels, NETWORK_S)
+    yield Check(group, "models", held, NETWORK_S)
+    yield Check(group, "versions", versions, NETWORK_S)
+    yield Check(group, "clock of others", times, NETWORK_S)
+
+
+async def _lan(asked: Asked) -> Finding:
+    if not asked.network.mdns:
+        return network.judge_lan((), 0, wanted=False)
+    from diffuse_core.adapters.mdns import lan_interfaces
+    from diffuse_core.finding import on_lan
+
+    interfaces = [str(one.ip) for one in lan_interfaces(ANYWHERE)]
+    near = await on_lan(asked.network) if interfaces else []
+    return network.judge_lan(interfaces, len(near), wanted=True)

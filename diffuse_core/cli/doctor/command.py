@@ -1,0 +1,110 @@
+"""The command `doctor`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diffuse_core.cli.common import common, print_json, run_until_done, set_logging
+from diffuse_core.errors import UsageError
+from diffuse_core.settings import parse_address, parse_bootstrap, state_dir
+
+if TYPE_CHECKING:
+    from diffuse_core.cli.doctor.checks import Asked
+    from diffuse_core.cli.doctor.findings import Finding
+
+SERVE_PORT = 8080
+
+
+@click.command()
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="M",
+    help="Also look at this model: a file, a directory, `demo`, or one of the hub, which is "
+    "asked then. May be repeated.",
+)
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Where a node is to listen. Default: as `host` does."
+)
+@click.option(
+    "--serve-port",
+    type=click.IntRange(1, 2**16 - 1),
+    help=f"Where `diffuse serve` is to listen. Default: {SERVE_PORT}, no fault if it is taken.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@common
+def doctor(as_json: bool, **given: Any) -> int:
+    """Look for what keeps Diffuse from working here, and say what to do about it.
+
+    Nothing is changed and no node is started; a small file is written and removed to see whether
+    that can be done. What is not ok comes with a next step. It takes some ten seconds at most.
+
+    \b
+    ✓ ok        all is well
+    ● note      worth to know
+    ▲ warning   it works, and is slow or fragile
+    ✗ problem   something will not work; the exit code is then 8
+
+    \b
+    diffuse doctor
+    diffuse doctor --bootstrap 192.168.1.20:9440       does that address lead to a network?
+    diffuse doctor --model ./my.gguf --model demo      can these be hosted?
+    diffuse doctor --json | jq '.findings[] | select(.state != "ok")'
+    """
+    set_logging(given["log_level"], given["log_format"], default="error")
+    from diffuse_core.cli.doctor.findings import exit_code, worst
+    from diffuse_core.cli.doctor.showing import plain_data, summary
+
+    asked = _asked(given)
+    groups: dict[str, list[Finding]] = {}
+    took = run_until_done(_check(asked, groups, as_json=as_json))
+    findings = [one for found in groups.values() for one in found]
+    if as_json:
+        print_json(plain_data(groups, worst(findings), took))
+    else:
+        click.echo(f"{summary(findings)} ({took:.1f} s)")
+    return exit_code(findings)
+
+
+def _asked(given: dict[str, Any]) -> Asked:
+    from diffuse_core.cli.doctor.checks import Asked
+
+    if any(not model for model in given["models"]):
+        raise UsageError("--model is empty; name a model, or leave the option out")
+    return Asked(
+        state=state_dir(given["state_dir"]),
+        network=given["network"],
+        bootstrap=parse_bootstrap(given["bootstrap"]),
+        listen=None if given["listen"] is None else parse_address(given["listen"]),
+        serve_port=given["serve_port"] or SERVE_PORT,
+        serve_named=given["serve_port"] is not None,
+        models=tuple(dict.fromkeys(given["models"])),
+    )
+
+
+async def _check(asked: Asked, groups: dict[str, list[Finding]], *, as_json: bool) -> float:
+    """Run all checks and show them as they come; how many seconds they took."""
+    from contextlib import aclosing
+
+    from diffuse_core.adapters.system_clock import SystemClock
+    from diffuse_core.cli.doctor.checking import run_checks
+    from diffuse_core.cli.doctor.checks import checks_of
+    from diffuse_core.cli.doctor.looking import Look
+    from diffuse_core.cli.doctor.showing import show_group
+
+    clock = SystemClock()
+    began = clock.monotonic()
+    async with (
+        Look(asked.bootstrap, asked.state, asked.network) as look,
+        aclosing(run_checks(checks_of(asked, look))) as found,
+    ):
+        async for group, findings in found:
+            groups[group] = findings
+            if not as_json:
+                show_group(group, findings)
+                sys.stdout.flush()
+    return clock.monotonic() - began

@@ -1,0 +1,148 @@
+"""Model files: those that are named, the demo model, and what downloads left in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diffuse_core.cli.doctor.findings import Finding, note, ok, problem, warning
+from diffuse_core.cli.doctor.here import split_step
+from diffuse_core.domain.plain_text import clean_line
+from diffuse_core.domain.selection import DEMO_ALIAS
+from diffuse_core.domain.slices import Slice
+from diffuse_core.errors import DiffuseError, ModelUnknown
+from diffuse_core.settings import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diffuse_core.adapters.models.hub_name import HubName
+    from diffuse_core.model_ports import Progress, WeightSource
+
+PIECE = 2**20
+LEFT_OVER = (".part", ".new", ".tmp")
+HUB_S = 3.0
+
+
+def judge_model(name: str, cache: Path) -> Finding:
+    """Whether a model that somebody names can be used here; blocks. The hub is asked elsewhere."""
+    shown = f"file {clean_line(name, 64)}"
+    if name == DEMO_ALIAS:
+        return judge_demo(cache, asked=True)
+    try:
+        source = _open_here(name)
+        return _judge_source(shown, source)
+    except DiffuseError as error:
+        return problem(shown, *split_step(error))
+    except OSError as error:
+        why = f"it cannot be read: {error.strerror or error}"
+        return problem(shown, why, "mend that, or give another file")
+
+
+def on_hub(name: str) -> HubName | None:
+    """The model of the hub that is meant; None where it is a file, a directory or `demo`."""
+    from diffuse_core.adapters.models.hub_name import parse_hub_name
+
+    return None if name == DEMO_ALIAS or Path(name).exists() else parse_hub_name(name)
+
+
+def _open_here(name: str) -> WeightSource:
+    from diffuse_core.adapters.models.store import FileModelStore
+
+    def no_demo(_progress: Progress) -> Path:
+        raise ModelUnknown("the demo model is looked at elsewhere; name it `demo`")
+
+    return FileModelStore(no_demo).open(name, lambda _fraction: None)
+
+
+def _judge_source(shown: str, source: WeightSource) -> Finding:
+    shape = source.shape("bf16")
+    size = shape.weight_bytes(Slice(0, shape.layers))
+    source.bundle()
+    found = (
+        f"{source.id}, {shape.layers} layers, {size_text(size)} in bf16, content "
+        f"{source.content[:12]}"
+    )
+    told = {"id": source.id, "layers": shape.layers, "bytes": size, "content": source.content}
+    return ok(shown, found, **told)
+
+
+def judge_demo(cache: Path, *, asked: bool) -> Finding:
+    """Whether the demo model is here and whole, by its SHA-256."""
+    from diffuse_core.adapters.models.demo import SMOLLM2
+
+    path = cache / "models" / SMOLLM2.file_name
+    needed = SMOLLM2.size + SMOLLM2.wheel.size
+    if not path.exists():
+        free = shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())).free
+        found = f"not in the cache; it takes {size_text(needed)} while it is fetched"
+        if asked and free < needed:
+            step = f"only {size_text(free)} are free: make room, or set DIFFUSE_CACHE_DIR"
+            return problem("demo model", found, step)
+        return note("demo model", found, "`diffuse demo` or `diffuse host --model demo` fetch it")
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+    except OSError as error:
+        why = f"{path}: {error.strerror or error}"
+        return problem("demo model", why, "mend that, or remove it: it is fetched again")
+    if digest.hexdigest() != SMOLLM2.sha256:
+        step = f"remove it, and it is fetched again: rm {path}*"
+        return problem("demo model", f"{path} is damaged: its SHA-256 is another", step)
+    return ok("demo model", f"whole, {size_text(SMOLLM2.size)} in {path.parent}", path=str(path))
+
+
+def judge_left_over(files: Sequence[tuple[Path, int]], damaged: Sequence[Path]) -> Finding:
+    """What downloads left in the cache. `damaged` are journals that say nothing of a file."""
+    told = {"files": [str(path) for path, _ in files], "damaged": [str(one) for one in damaged]}
+    if damaged:
+        found = f"{len(damaged)} downloads of the hub are damaged, e.g. {damaged[0]}"
+        step = (
+            f"they are fetched again where needed; to free their room: rm -r {damaged[0].parent}"
+        )
+        return warning("downloads", found, step, **told)
+    if files:
+        size = size_text(sum(size for _, size in files))
+        found = f"{len(files)} unfinished, {size}, e.g. {files[0][0]}"
+        step = "they go on where they stopped, or remove them"
+        return note("downloads", found, step, **told)
+    return ok("downloads", "none unfinished")
+
+
+def left_over(cache: Path) -> tuple[list[tuple[Path, int]], list[Path]]:
+    """Unfinished downloads in the cache, and journals that are of no use; blocks."""
+    from diffuse_core.adapters.checkup.places import files_below
+    from diffuse_core.adapters.models.hub_partial import JOURNAL, PartialFile
+
+    damaged = []
+    for journal, _ in files_below(cache / "hub", (JOURNAL,)):
+        partial = PartialFile(journal.with_name(journal.name.removesuffix(JOURNAL)))
+        if not partial.known:
+            damaged.append(journal)
+    return files_below(cache, LEFT_OVER), damaged
+
+
+def judge_hub(name: HubName) -> Finding:
+    """Whether the hub answers for a model, and whether a token is sent; blocks.
+
+    The token itself is in no finding.
+    """
+    from huggingface_hub import get_token
+
+    from diffuse_core.adapters.models.hub_client import HubClient, Pace
+
+    shown = f"hub {name}"
+    token = "with the token of this user" if get_token() else "without a token"
+    try:
+        pace = Pace(waits=(), connect=HUB_S, stall=HUB_S)
+        listing = HubClient(name, pace=pace).look_up(threading.Event())
+    except DiffuseError as error:
+        why, step = split_step(error)
+        return problem(shown, f"{why} ({token})", step)
+    found = f"commit {listing.commit[:12]}, {len(listing.files)} files, asked {token}"
+    return ok(shown, found, commit=listing.commit)
