@@ -20,6 +20,7 @@ from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.domain.identity import node_text
 from diffuse_core.errors import UsageError
 from diffuse_core.finding import OWNER_KEY, find_others, open_transport
+from diffuse_core.operating import Operations, figures_served, reported
 from diffuse_core.services.client import ClientService
 from diffuse_core.services.compute import ComputeThread
 from diffuse_core.services.dial_back import DialBack
@@ -32,6 +33,7 @@ from diffuse_core.services.node import Node
 from diffuse_core.services.reachability import Reachability
 from diffuse_core.services.relay import RelayService
 from diffuse_core.services.reservations import Reservations, sentinels
+from diffuse_core.services.vitals import Vitals
 from diffuse_core.settings import (
     DEFAULT_PORT,
     NODE_FILE,
@@ -52,8 +54,10 @@ from diffuse_core.wiring import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from prometheus_client.metrics_core import Metric
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.reachability import RelayMode
@@ -81,6 +85,9 @@ class NodeOptions:
     relay: RelayMode = "auto"
     target_replicas: int = 2
     host: HostOptions | None = None
+    drain: float | None = None
+    """Seconds that Sessions may take to finish once a signal asks for the end; None: the usual."""
+    operations: Operations = field(default_factory=Operations)
     device: DeviceKind | None = None
     """What the host computes on; None takes the best that is there."""
     threads: int | None = None
@@ -209,6 +216,7 @@ async def _serve(
     kept = FileStorage(options.state)
     client = ClientService(node, cache, open_tokenizer, fresh_rng(), node.id, quarantine=kept)
     host: HostService | None = None
+    compute: ComputeThread | None = None
     work: list[asyncio.Task[None]] = []
     if options.host is not None:
         compute = ComputeThread()
@@ -217,7 +225,7 @@ async def _serve(
         host = HostService(node, choice, model_store(), open_slice, compute, options.host)
         life = _live(host, node, hope)
         work.append(asyncio.create_task(life, name="host"))
-    ending = Ending(host.leave if host is not None else None)
+    ending = Ending(host.leave if host is not None else None, options.drain)
     stack.push_async_callback(ending.close)
     work.append(asyncio.create_task(ending.over(stop), name="end"))
     sensors = SystemSensors(cache_dir(), nvidia=hardware.accelerator_likely())
@@ -226,7 +234,9 @@ async def _serve(
     reporter.start()
     feed = FeedService(node, hardware, client, owner, ending.ask, host, relay, sensors)
     stack.push_async_callback(feed.close)
+    vitals = Vitals(node, __version__, options.role, feed, host, compute, relay)
     try:
+        await _be_watched(vitals, options.operations, ending, stack)
         done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -234,6 +244,21 @@ async def _serve(
         for task in work:
             task.cancel()
         await asyncio.wait(work, timeout=5)
+
+
+async def _be_watched(
+    vitals: Vitals, operations: Operations, ending: Ending, stack: contextlib.AsyncExitStack
+) -> None:
+    """Tell operators how this node is, from now to its end."""
+
+    def source() -> Iterable[Metric]:
+        from diffuse_core.adapters.metrics import families
+
+        return families(vitals.figures())
+
+    await stack.enter_async_context(figures_served(operations.metrics, source, vitals.health))
+    told = reported(operations.notifier, vitals.status, vitals.health, ending.asked)
+    await stack.enter_async_context(told)
 
 
 async def _live(host: HostService, node: Node, hope: float) -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,8 @@ from diffuse_core.cli.common import (
     threaded,
 )
 from diffuse_core.cli.hints import on_network
+from diffuse_core.cli.log_lines import errors_logged, name_node
+from diffuse_core.domain.identity import SHORT_LENGTH
 from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import (
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from diffuse_core.settings import NetworkOptions
 
 WITH_PARENT = "--exit-with-parent"
+MAX_DRAIN_S = 86_400
 
 
 listening = adding(
@@ -71,17 +75,61 @@ relaying = adding(
 """Options of commands that listen and are no sentinel, which relays itself."""
 
 
+operated = adding(
+    click.option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Tell figures for Prometheus at http://HOST:PORT/metrics, and at /healthz and "
+        "/readyz how this runs. HOST is 127.0.0.1 when left out: anybody who reaches the port "
+        "may read them. Default: do not.",
+    ),
+    click.option(
+        "--log-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Log to FILE instead of stderr. It is begun anew at 8 MiB, and 3 old ones are kept.",
+    ),
+)
+"""Options of commands that run for weeks, for whoever operates them."""
+
+METRICS_HOST = "127.0.0.1"
+
+
+def metrics_address(text: str | None) -> tuple[str, int] | None:
+    """What --metrics says: a port of loopback, or HOST:PORT.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        text = f"{METRICS_HOST}:{text}"
+    try:
+        return parse_address(text)
+    except UsageError as error:
+        raise UsageError(f"--metrics: {error}; or PORT alone, of 127.0.0.1") from error
+
+
 @click.command()
 @listening
+@operated
 @common
 def sentinel(**given: Any) -> int:
-    """Run a sentinel: a well-known node that others bootstrap from."""
+    """Run a sentinel: a well-known node that others bootstrap from.
+
+    \b
+    diffuse sentinel
+    diffuse sentinel --listen 0.0.0.0:9440 --public-addr sentinel.example.org:9440
+    diffuse sentinel --metrics 9464 --log-format json
+    """
     return _run(given, role="sentinel")
 
 
 @click.command()
 @listening
 @relaying
+@operated
 @common
 def node(**given: Any) -> int:
     """Join the network without holding a slice, for the app and other tools to attach to.
@@ -112,6 +160,14 @@ def node(**given: Any) -> int:
     help="Holders per layer from which a model is called Robust.",
 )
 @threaded
+@click.option(
+    "--drain-timeout",
+    type=click.IntRange(0, MAX_DRAIN_S),
+    metavar="SECONDS",
+    help="How long sessions may take to finish after SIGTERM or Ctrl+C; then they are ended. At "
+    "most a day. A second signal ends them at once. Default: 6.",
+)
+@operated
 @common
 def host(**given: Any) -> int:
     """Hold a slice of a model, chosen by the network where it helps most, and compute it.
@@ -122,13 +178,23 @@ def host(**given: Any) -> int:
     diffuse host --model ./model.gguf --bootstrap 192.168.1.20:9440 --memory 4GiB
     diffuse host --model ./model.gguf --dtype int4 --device cpu --threads 4
     diffuse host --model demo --bootstrap sentinel.example.org:9440 --relay always
+    diffuse host --model demo --metrics 9464 --drain-timeout 120 --log-format json
     """
     return _run(given, role="host")
 
 
 def _run(given: dict[str, Any], role: Any) -> int:
-    set_logging(given["log_level"], given["log_format"], default="info")
-    options = _options(given, role)
+    form, file = given["log_format"], given["log_file"]
+    set_logging(given["log_level"], form, "info", file)
+    with errors_logged(form, file):
+        code = _run_service(given, _options(given, role))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The executor thread may be deep in a computation or an import that nobody waits for now.
+    os._exit(code)
+
+
+def _run_service(given: dict[str, Any], options: NodeOptions) -> int:
     _check_first(options)
     from diffuse_core.running import run_node
 
@@ -142,11 +208,7 @@ def _run(given: dict[str, Any], role: Any) -> int:
         else:
             await run_node(options, stop)
 
-    code = run_service(work)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # The executor thread may be deep in a computation or an import that nobody waits for now.
-    os._exit(code)
+    return run_service(work)
 
 
 def _check_first(options: NodeOptions) -> None:
@@ -184,6 +246,8 @@ def _check_host(host: str) -> None:
 
 
 def _options(given: dict[str, Any], role: Any) -> NodeOptions:
+    from diffuse_core.adapters.sd_notify import take_notifier
+    from diffuse_core.operating import Operations
     from diffuse_core.running import NodeOptions
     from diffuse_core.services.host import HostOptions
 
@@ -212,6 +276,8 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         relay=given.get("relay", "auto"),
         target_replicas=given.get("target_replicas", 2),
         host=serving,
+        drain=given.get("drain_timeout"),
+        operations=Operations(metrics_address(given["metrics"]), take_notifier()),
         device=chosen_device(given.get("device", "auto")),
         threads=given.get("threads"),
         started=lambda node, bound, reachable: _tell(
@@ -226,6 +292,7 @@ def _tell(
     """Say who listens where, and what to type on the next machine."""
     from diffuse_core.domain.relayed_address import is_relayed
 
+    name_node(node[:SHORT_LENGTH])
     click.echo(f"{role} {node} listens on {bound}")
     dialled = [address for address in reachable if not is_relayed(address)]
     if dialled and role != "client":

@@ -20,10 +20,16 @@ class Ending:
         leave: lets the Sessions of the Host finish, for so many seconds (None: its usual time).
             Called for the first request, and again, after a cancellation, for each that asks for
             an earlier end: the Host keeps the earliest. None where there is no Host.
+        signalled: what Sessions are given when a signal asks; None leaves it to the Host.
     """
 
-    def __init__(self, leave: Callable[[float | None], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        leave: Callable[[float | None], Awaitable[None]] | None = None,
+        signalled: float | None = None,
+    ) -> None:
         self._leave = leave
+        self._signalled = signalled
         self._tasks = TaskOwner("ending")
         self.asked = asyncio.Event()
         self._by = math.inf
@@ -51,7 +57,7 @@ class Ending:
         try:
             await asyncio.wait((signal, over), return_when=asyncio.FIRST_COMPLETED)
             if not over.done():
-                self.ask()
+                self.ask(self._signalled)
             await over
         finally:
             signal.cancel()

@@ -33,15 +33,16 @@ from diffuse_core.domain.view import (
     Telemetry,
 )
 from diffuse_core.errors import ChannelClosed, DiffuseError
-from diffuse_core.services.loop_lag import LoopLag
+from diffuse_core.services.loop_lag import Lags, LoopLag
 from diffuse_core.services.quarantine import marked
 from diffuse_core.services.sensing import Sensing
+from diffuse_core.services.tally import AnswerTally
 from diffuse_core.services.tasks import Dropped, TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from diffuse_core.ports import Hardware, Sensors
+    from diffuse_core.ports import Hardware, Sensors, SensorSample
     from diffuse_core.services.client import ClientService
     from diffuse_core.services.host import HostService
     from diffuse_core.services.links import Link
@@ -100,6 +101,7 @@ class FeedService:
         self._strangers = Dropped("refused what only the owner may ask; last to node")
         self._lag = LoopLag()
         self._lag.start()
+        self.tally = AnswerTally()
         links = node.links
         links.handle(Subscribe, self._on_subscribe)
         links.handle(Generate, self._on_generate)
@@ -113,6 +115,14 @@ class FeedService:
         """End all streams and generations."""
         self._lag.stop()
         await self._tasks.close()
+
+    def lags(self) -> Lags:
+        """How late the event loop is."""
+        return self._lag.lags()
+
+    def sensed(self) -> SensorSample:
+        """What the sensors told last; see Sensing."""
+        return self._sensing.latest()
 
     async def _allowed(self, link: Link) -> bool:
         if link.remote == self._owner:
@@ -226,15 +236,19 @@ class FeedService:
         try:
             async with aclosing(self._client.generate(message.ask)) as events:
                 async for event in events:
+                    self.tally.take(event)
                     await link.send(Generated(message.request, event))
                     self._tell(event)
         except ChannelClosed as error:
             if not link.closed:
                 await link.send(Generated(message.request, Failed(str(error), error.exit_code)))
         except DiffuseError as error:
-            await link.send(Generated(message.request, Failed(str(error), error.exit_code)))
+            failed = Failed(str(error), error.exit_code)
+            self.tally.take(failed)
+            await link.send(Generated(message.request, failed))
         except Exception as error:
             log.exception("a generation failed")
+            self.tally.failed[1] += 1
             text = f"a defect of Diffuse stopped the generation: {type(error).__name__}"
             await link.send(Generated(message.request, Failed(text, 1)))
 

@@ -105,7 +105,7 @@ class HostService:
         self._compute = compute
         self._options = options
         self._interrupted = False
-        self._leaving = False
+        self.leaving = False
         self._leave_by = math.inf
         self.where = HostPhase()
         self.device: DeviceKind = "cpu"
@@ -157,7 +157,7 @@ class HostService:
         asks for the earliest end is heeded.
         """
         now = self._node.clock.monotonic()
-        self._leaving = True
+        self.leaving = True
         seconds = placements.STOP_S if patience is None else patience
         self._leave_by = min(self._leave_by, now + seconds)
         if self._placement is not None and self._serving is not None:
@@ -195,7 +195,7 @@ class HostService:
             await life
             self.model = other
             self._tell_device(device, other.contract)
-            return None if self._leaving else following
+            return None if self.leaving else following
         finally:
             for task in (life, look):
                 task.cancel()
@@ -336,7 +336,7 @@ class HostService:
 
     def phase_text(self) -> str:
         """Where the host is, for people."""
-        if self._leaving:
+        if self.leaving:
             left = 0 if self.stage is None else self.stage.sessions
             return f"leaving: {left} session{'' if left == 1 else 's'} left" if left else "leaving"
         if 0.0 < self.where.fraction < 1.0:

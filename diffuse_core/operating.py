@@ -1,0 +1,130 @@
+"""What operators get of a running service: its figures over HTTP, and word to systemd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from diffuse_core.adapters.sd_notify import Notifier
+from diffuse_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable
+
+    from prometheus_client.metrics_core import Metric
+
+    from diffuse_core.services.vitals import Health
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+MAX_CONNECTIONS = 16
+GRACE_S = 0.5
+TICK_S = 1.0
+EXTEND_S = 15.0
+"""A service that is ending says so every TICK_S: it may take so much longer."""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """How a service is watched. `metrics` is where it tells its figures; None: nowhere."""
+
+    metrics: tuple[str, int] | None = None
+    notifier: Notifier = field(default_factory=Notifier)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextlib.asynccontextmanager
+async def figures_served(
+    address: tuple[str, int] | None,
+    source: Callable[[], Iterable[Metric]],
+    health: Callable[[], Health],
+) -> AsyncGenerator[str | None, None]:
+    """Tell figures and health at `address`; gives HOST:PORT, None where nothing was asked for.
+
+    Raises:
+        UsageError: it cannot listen there.
+    """
+    if address is None:
+        yield None
+        return
+    from diffuse_core.adapters.http_server import HttpLimits, serve_http
+    from diffuse_core.adapters.metrics import metrics_app
+
+    limits = HttpLimits(connections=MAX_CONNECTIONS, body_bytes=0, grace_s=GRACE_S)
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            app = metrics_app(source, health)
+            server = await stack.enter_async_context(serve_http(app, *address, limits))
+        except UsageError as error:
+            raise UsageError(
+                f"cannot tell metrics at {address[0]}:{address[1]}: the port is in use, or not "
+                "of this machine; choose another with --metrics"
+            ) from error
+        if not is_loopback(address[0]):
+            log.warning(
+                "metrics are told at %s to whoever can reach it: have a firewall in front",
+                server.address,
+            )
+        log.info("metrics at http://%s/metrics, health at /healthz and /readyz", server.address)
+        yield server.address
+
+
+@contextlib.asynccontextmanager
+async def reported(
+    notifier: Notifier,
+    status: Callable[[], str],
+    health: Callable[[], Health],
+    stopping: asyncio.Event,
+) -> AsyncGenerator[None, None]:
+    """Keep the service manager informed: that this is ready, what it does, that it lives.
+
+    The watchdog is told by a task of the event loop, so only as long as that turns, and as long
+    as `health` finds the rest alive.
+    """
+    if not notifier.wanted:
+        yield
+        return
+    notifier.ready(status())
+    task = asyncio.create_task(_report(notifier, status, health, stopping), name="sd_notify")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        notifier.stopping()
+
+
+async def _report(
+    notifier: Notifier,
+    status: Callable[[], str],
+    health: Callable[[], Health],
+    stopping: asyncio.Event,
+) -> None:
+    watchdog_s = notifier.watchdog_s
+    tick_s = TICK_S if watchdog_s is None else min(TICK_S, watchdog_s / 2)
+    told = False
+    while True:
+        if stopping.is_set():
+            if not told:
+                told = True
+                notifier.stopping()
+            notifier.extend(EXTEND_S)
+        notifier.status(status())
+        if watchdog_s is not None and health().alive:
+            notifier.alive()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(tick_s):
+                # Once it is set there is nothing to wake up for but the time.
+                await (asyncio.sleep(tick_s) if told else stopping.wait())
