@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import json
-import logging
 import math
 import signal
 import sys
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from diffuse_core.domain.plain_text import clean
+from diffuse_core.cli.log_lines import set_logging as set_logging
 from diffuse_core.errors import EXIT_INTERRUPTED
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
@@ -221,41 +219,6 @@ def chosen_contract(dtype: str) -> Contract | None:
 def chosen_device(device: str) -> DeviceKind | None:
     """The device that --device names; None for `auto`."""
     return None if device == "auto" else cast("DeviceKind", device)
-
-
-class _PlainLines(logging.Formatter):
-    """Lines for people, in which nothing that others sent controls the terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format one record."""
-        return clean(super().format(record))
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object a line, for log collectors."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format one record."""
-        line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
-def set_logging(level: str | None, form: str, default: str = "warning") -> None:
-    """Log to stderr. Prompts and answers are never logged at any level."""
-    handler = logging.StreamHandler(sys.stderr)
-    plain = _PlainLines("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
-    handler.setFormatter(_JsonLines() if form == "json" else plain)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("diffuse_core").setLevel((level or default).upper())
 
 
 def find_bootstrap(given: tuple[str, ...], state: str | None) -> Places:
