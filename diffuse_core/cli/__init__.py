@@ -10,6 +10,7 @@ import click
 from diffuse_core import __version__
 from diffuse_core.cli.ask import chat, query
 from diffuse_core.cli.demo import demo
+from diffuse_core.cli.doctor import doctor
 from diffuse_core.cli.identity import identity
 from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
@@ -27,7 +28,8 @@ EXIT_OUTPUT = 74
 EPILOG = """\b
 Exit codes: 0 good · 2 usage · 3 model unknown, unusable
 or different in slices · 4 model incomplete ·
-5 no node reachable · 6 refused or busy · 7 stages lost · 74 output failed ·
+5 no node reachable · 6 refused or busy · 7 stages lost ·
+8 doctor found a problem · 74 output failed ·
 130 interrupted · 141 the reader of a pipe went away · 128+n ended by signal n.
 Errors go to stderr, data to stdout.
 """
@@ -54,6 +56,7 @@ COMMANDS = (
     models,
     status,
     plan,
+    doctor,
     query,
     chat,
     demo,
