@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
 
     from diffuse_core.domain.identity import NodeId
+    from diffuse_core.domain.tools import Tool, ToolFormat
     from diffuse_core.domain.view import (
         ChatMessage,
         FeedUpdate,
@@ -226,11 +227,19 @@ class Tokenizer(Protocol):
         """Positions the model was made for."""
         ...
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes calls of tools; None where its template tells no known way."""
+        ...
+
+    def encode_chat(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
         """Render the chat template, with the generation prompt, and encode it.
 
         Raises:
-            UsageError: the model has no template, or the template refuses these messages.
+            UsageError: the model has no template, or the template refuses these messages, or
+                there are tools and it knows none.
         """
         ...
 
@@ -238,12 +247,22 @@ class Tokenizer(Protocol):
         """Encode text as it stands, with the model's own leading tokens and no template."""
         ...
 
-    def stream(self, stop: Sequence[str]) -> TextStream:
-        """A fresh stream that skips special tokens."""
+    def stream(self, stop: Sequence[str], *, calls: bool = False) -> TextStream:
+        """A fresh stream that skips special tokens; with `calls` it shows those that begin them.
+
+        Some models mark the calls of tools by tokens of their own (see domain.tool_formats).
+        """
         ...
 
     def token_text(self, token: int) -> str:
         """What a token shows amid others; special ones by name, half characters as U+FFFD."""
+        ...
+
+    def token_bytes(self, token: int) -> bytes | None:
+        """The bytes that a token adds to a text, also half a character; None where unknown.
+
+        Special tokens have those of their name.
+        """
         ...
 
 
@@ -331,6 +350,14 @@ class Answers(Protocol):
 
     async def token_texts(self, model: str, tokens: Collection[int]) -> dict[int, str]:
         """Texts of single tokens of a model, as `Tokenizer.token_text` gives them."""
+        ...
+
+    async def token_bytes(self, model: str, tokens: Collection[int]) -> dict[int, bytes | None]:
+        """Bytes of single tokens of a model, as `Tokenizer.token_bytes` gives them."""
+        ...
+
+    async def tool_format(self, model: str) -> ToolFormat | None:
+        """How a model writes calls of tools, as `Tokenizer.tool_format` tells it."""
         ...
 
 

@@ -21,7 +21,13 @@ from diffuse_core.domain.view import (
     TextDelta,
     Waiting,
 )
-from diffuse_core.errors import DiffuseError, ModelIncomplete, StagesLost, UsageError
+from diffuse_core.errors import (
+    DiffuseError,
+    ModelIncomplete,
+    PromptTooLong,
+    StagesLost,
+    UsageError,
+)
 from diffuse_core.services.answer_log import AnswerLog
 from diffuse_core.services.audit import Auditor
 from diffuse_core.services.audit_desk import AuditDesk
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
     from diffuse_core.domain.messages import Hop
     from diffuse_core.domain.records import ModelRef
     from diffuse_core.domain.slices import Slice
+    from diffuse_core.domain.tools import ToolFormat
     from diffuse_core.ports import Clock, Storage, Tokenizer
     from diffuse_core.services.directory import Directory
     from diffuse_core.services.own_stages import OwnStages
@@ -115,7 +122,8 @@ class ClientService:
         plan = SpotPlan(request.audit, model.shape.hidden, self._rng)
         asked = Asked(model.id, model.fingerprint, guess, request.timings, own, plan.spots)
         generation = Generation(self._desk, choice, clock, answer, asked, request.grace_s)
-        teller = Teller(tokenizer.stream(request.stop), started, timed=request.timings)
+        text = tokenizer.stream(request.stop, calls=bool(request.tools))
+        teller = Teller(text, started, timed=request.timings)
         auditor = Auditor(self._audits, choice, self.quarantine, plan, answer, own)
         try:
             await generation.open()
@@ -166,8 +174,23 @@ class ClientService:
 
     async def token_texts(self, model: str, tokens: Collection[int]) -> dict[int, str]:
         """Texts of single tokens of a model, as `Tokenizer.token_text` gives them."""
-        tokenizer = await self._fetcher.tokenizer(self._model(model))
+        tokenizer = await self._fetcher.tokenizer(self._model(model, whole=False))
         return {token: tokenizer.token_text(token) for token in tokens}
+
+    async def token_bytes(self, model: str, tokens: Collection[int]) -> dict[int, bytes | None]:
+        """Bytes of single tokens of a model, as `Tokenizer.token_bytes` gives them."""
+        tokenizer = await self._fetcher.tokenizer(self._model(model, whole=False))
+        return {token: tokenizer.token_bytes(token) for token in tokens}
+
+    async def tool_format(self, model: str) -> ToolFormat | None:
+        """How a model writes calls of tools, as `Tokenizer.tool_format` tells it.
+
+        Raises:
+            ModelUnknown: nobody holds such a model.
+            ModelIncomplete: some range of it is held by no live node.
+        """
+        tokenizer = await self._fetcher.tokenizer(self._model(model))
+        return tokenizer.tool_format
 
     def _own_part(
         self, request: GenerateRequest, model: ModelRef
@@ -239,10 +262,12 @@ async def _told(
 
 
 def _encode(tokenizer: Tokenizer, request: GenerateRequest) -> tuple[int, ...]:
-    if request.raw is not None:
-        prompt = tokenizer.encode(request.raw)
+    if request.raw is None:
+        prompt = tokenizer.encode_chat(request.messages, request.tools)
+    elif request.tools:
+        raise UsageError("a raw prompt has no tools; send messages, or leave the tools out")
     else:
-        prompt = tokenizer.encode_chat(request.messages)
+        prompt = tokenizer.encode(request.raw)
     if not prompt:
         raise UsageError("the prompt is empty; give some text")
     return prompt
@@ -250,7 +275,7 @@ def _encode(tokenizer: Tokenizer, request: GenerateRequest) -> tuple[int, ...]:
 
 def _decoding(tokenizer: Tokenizer, request: GenerateRequest, room: int) -> DecodingParams:
     if room < 1:
-        raise UsageError(
+        raise PromptTooLong(
             f"the prompt takes all of the model's {tokenizer.context} positions; shorten it"
         )
     return DecodingParams(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diffuse_core.adapters.tokenizer.chat_template import ChatTemplate
+from diffuse_core.adapters.tokenizer.chat_template import MAX_CHARS, ChatTemplate
+from diffuse_core.adapters.tokenizer.chat_values import ChatValues, tool_values
 from diffuse_core.adapters.tokenizer.library_guard import library_errors, read_tokenizer
-from diffuse_core.adapters.tokenizer.quoted_words import QuotedWords
+from diffuse_core.adapters.tokenizer.quoted_words import QuotedWords, split_at
 from diffuse_core.adapters.tokenizer.text_stream import StoppableStream
-from diffuse_core.domain.view import ChatMessage
+from diffuse_core.adapters.tokenizer.token_bytes import TokenBytes
+from diffuse_core.domain.tool_formats import SHOWN_TOKENS, find_format, knows_tools
 from diffuse_core.errors import ModelUnusable, UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
 
     from diffuse_core.domain.bundle import Bundle
+    from diffuse_core.domain.tools import Tool, ToolFormat
+    from diffuse_core.domain.view import ChatMessage
     from diffuse_core.ports import TextStream, Tokenizer
 
 MAX_SPECIAL = 2**15
@@ -54,7 +58,14 @@ class BundleTokenizer:
         if len(special) > MAX_SPECIAL:
             raise ModelUnusable(f"the model's tokenizer has {len(special)} special tokens")
         self._skipped = frozenset(special)
+        self._shown = {token: text for token, text in special.items() if text in SHOWN_TOKENS}
         self._quoted = QuotedWords(special.values())
+        source = bundle.chat_template or ""
+        self._values = ChatValues(source)
+        self._knows_tools = knows_tools(source)
+        self._tool_format = find_format(source)
+        words = {token: known.content for token, known in added.items()}
+        self._bytes = TokenBytes(fast, bundle.tokenizer_json, words)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
@@ -66,20 +77,33 @@ class BundleTokenizer:
         """Positions the model was made for."""
         return self._context
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes calls of tools; None where its template tells no known way."""
+        return self._tool_format
+
+    def encode_chat(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
         """Render the chat template, with the generation prompt, and encode it.
 
         Raises:
-            UsageError: the model has no template, or the template refuses these messages.
+            UsageError: the model has no template, or the template refuses these messages, or
+                there are tools and it knows none; or the chat is too long.
             ModelUnusable: its tokenizer fails on the text.
         """
         if self._template is None:
             raise UsageError("the model has no chat template; send the prompt as it is (--raw)")
-        contents, mark = self._quoted.mark([message.content for message in messages])
-        marked = [ChatMessage(m.role, text) for m, text in zip(messages, contents, strict=True)]
-        chat = self._template.render(marked)
-        parts = chat.split(mark) if mark else [chat]
+        if not self._knows_tools and (tools or any(_has_tools(message) for message in messages)):
+            raise UsageError(
+                "the model's chat template knows no tools; leave them out, or use another model"
+            )
+        _check_size(messages, tools)
+        values = (self._values.messages(messages), tool_values(tools))
+        marked, mark = self._quoted.mark(list(values))
+        chat = self._template.render(*marked)
         # The template itself writes the leading tokens.
+        parts = split_at(chat, mark)
         return tuple(token for part in parts for token in self._ids(part, leading=False))
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -91,9 +115,9 @@ class BundleTokenizer:
         """
         return self._ids(text, leading=True)
 
-    def stream(self, stop: Sequence[str]) -> TextStream:
-        """A fresh stream that skips special tokens."""
-        return StoppableStream(self._fast, self._skipped, stop)
+    def stream(self, stop: Sequence[str], *, calls: bool = False) -> TextStream:
+        """A fresh stream that skips special tokens; with `calls` not those that mark calls."""
+        return StoppableStream(self._fast, self._skipped, stop, self._shown if calls else {})
 
     def token_text(self, token: int) -> str:
         """What a token shows amid others; special ones by name, half characters as U+FFFD.
@@ -107,6 +131,10 @@ class BundleTokenizer:
         # Some decoders take the space from what begins a text.
         return twice[len(once) :] if twice.startswith(once) else once
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """The bytes that a token adds to a text; None where the tokenizer does not tell them."""
+        return self._bytes.of(token)
+
     def _ids(self, text: str, *, leading: bool) -> tuple[int, ...]:
         try:
             text.encode()
@@ -116,3 +144,15 @@ class BundleTokenizer:
             ) from error
         with library_errors("the model's tokenizer failed on the prompt"):
             return tuple(self._fast.encode(text, add_special_tokens=leading).ids)
+
+
+def _has_tools(message: ChatMessage) -> bool:
+    return message.role == "tool" or bool(message.tool_calls)
+
+
+def _check_size(messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> None:
+    size = sum(len(message.content) for message in messages)
+    size += sum(len(call.arguments) for message in messages for call in message.tool_calls)
+    size += sum(len(tool.description) + len(tool.parameters) for tool in tools)
+    if size > MAX_CHARS:
+        raise UsageError(f"a chat may have {MAX_CHARS} characters; shorten it")

@@ -16,10 +16,11 @@ from diffuse_core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from diffuse_core.domain.view import ChatMessage
+    Value = Mapping[str, object]
 
 MAX_MESSAGES = 1024
 MAX_CHARS = 4 * 2**20
+"""Of what is written in a chat and its tools, and of what becomes of it."""
 MAX_REPLY = 16 * MAX_CHARS
 """Bytes; JSON writes a character as at most twelve."""
 ANSWER_S = 10.0
@@ -44,18 +45,16 @@ class ChatTemplate:
         with contextlib.suppress(OSError):  # Tried again, and told, when there is a chat.
             self._process = _Process(self._setup)
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
-        """The chat as one text, with the generation prompt.
+    def render(self, messages: Sequence[Value], tools: Sequence[Value] = ()) -> str:
+        """The chat as one text, with the generation prompt; see chat_values for the values.
 
         Raises:
             UsageError: the chat is too long, or the template refuses it or does not work.
         """
         if len(messages) > MAX_MESSAGES:
             raise UsageError(f"a chat may have {MAX_MESSAGES} messages, not {len(messages)}")
-        if sum(len(message.content) for message in messages) > MAX_CHARS:
-            raise UsageError(f"a chat may have {MAX_CHARS} characters; shorten it")
-        plain = [{"role": message.role, "content": message.content} for message in messages]
-        line = json.dumps(plain).encode() + b"\n"
+        chat = {"messages": messages, "tools": list(tools) or None}
+        line = json.dumps(chat).encode() + b"\n"
         with self._lock:
             answer = self._ask(line)
         if answer is None:

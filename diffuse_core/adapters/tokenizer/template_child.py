@@ -2,8 +2,8 @@
 
 A template comes from the network, and Jinja's sandbox keeps it from reaching out but not from
 looping or growing for ever; a process can be limited and killed. It reads lines of JSON from its
-standard input: first `{"path", "template", "special"}`, then a list of messages per chat, each
-answered by one line: `{"text"}` or `{"problem"}`. It ends with its input.
+standard input: first `{"path", "template", "special"}`, then `{"messages", "tools"}` per chat,
+each answered by one line: `{"text"}` or `{"problem"}`. It ends with its input.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def main() -> None:
         try:
             if not compiled:
                 compiled.append(compile_template(setup["template"]))
-            return {"text": fill(compiled[0], json.loads(line), setup["special"])}
+            chat = json.loads(line)
+            return {"text": fill(compiled[0], chat["messages"], chat["tools"], setup["special"])}
         except Exception as error:  # noqa: BLE001 - whatever a hostile template provokes
             return {"problem": f"{type(error).__name__}: {error}"[:500]}
 

@@ -38,11 +38,15 @@ def compile_template(source: str) -> Template:
 
 
 def fill(
-    template: Template, messages: Sequence[Mapping[str, str]], special: Mapping[str, str]
+    template: Template,
+    messages: Sequence[Mapping[str, object]],
+    tools: Sequence[Mapping[str, object]] | None,
+    special: Mapping[str, str],
 ) -> str:
     """The text of a chat, with the generation prompt.
 
-    `special` are token texts by the name that templates use: `bos_token`, `eos_token`.
+    `tools` is None, as `transformers` gives it, where there are none. `special` are token texts
+    by the name that templates use: `bos_token`, `eos_token`.
 
     Raises:
         ValueError: it becomes longer than MAX_CHARS.
@@ -51,7 +55,7 @@ def fill(
     pieces: list[str] = []
     length = 0
     for piece in template.generate(
-        messages=messages, tools=None, documents=None, add_generation_prompt=True, **special
+        messages=messages, tools=tools, documents=None, add_generation_prompt=True, **special
     ):
         length += len(piece)
         if length > MAX_CHARS:

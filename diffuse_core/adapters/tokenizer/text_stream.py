@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 WINDOW = 64
 """Ids decoded together: what a token shows may depend on those before it."""
@@ -75,10 +76,20 @@ class StoppableStream:
     matter how the text was cut into tokens.
     """
 
-    def __init__(self, decoder: Decoder, skipped: frozenset[int], stop: Sequence[str]) -> None:
-        """`skipped` ids (special tokens) show nothing; empty stop strings are ignored."""
+    def __init__(
+        self,
+        decoder: Decoder,
+        skipped: frozenset[int],
+        stop: Sequence[str],
+        shown: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """`skipped` ids (special tokens) show nothing, but those in `shown` their text there.
+
+        Empty stop strings are ignored.
+        """
         self._characters = WholeCharacters(decoder)
         self._skipped = skipped
+        self._shown = shown
         self._stop = tuple(word for word in stop if word)
         self._reach = max((len(word) for word in self._stop), default=1) - 1
         self._held = ""
@@ -91,8 +102,10 @@ class StoppableStream:
 
     def push(self, token: int) -> str:
         """Text that became certain with this token, maybe empty."""
-        if self._stopped or token in self._skipped:
+        if self._stopped:
             return ""
+        if token in self._skipped:
+            return self._pass(self._shown.get(token, ""))
         return self._pass(self._characters.push(token))
 
     def flush(self) -> str:

@@ -10,19 +10,22 @@ import psutil
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from diffuse_core.adapters.tokenizer import chat_template
 from diffuse_core.adapters.tokenizer.chat_template import ChatTemplate
-from diffuse_core.domain.view import ChatMessage
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+def said(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
 CHAT = [
-    ChatMessage("system", "Be brief."),
-    ChatMessage("user", " héllo <b> & \"q\" 'x'\n"),
-    ChatMessage("assistant", "日本 🙂"),
-    ChatMessage("user", "next"),
+    said("system", "Be brief."),
+    said("user", " héllo <b> & \"q\" 'x'\n"),
+    said("assistant", "日本 🙂"),
+    said("user", "next"),
 ]
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = {
@@ -62,7 +65,7 @@ last
 
 @pytest.fixture(scope="module")
 def render() -> Callable:
-    def make(source: str, chat: list[ChatMessage] = CHAT) -> str:
+    def make(source: str, chat: list[dict] = CHAT) -> str:
         return ChatTemplate(source, SPECIAL).render(chat)
 
     return make
@@ -70,9 +73,8 @@ def render() -> Callable:
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_the_text_is_that_of_transformers(render: Callable, name: str) -> None:
-    plain = [{"role": message.role, "content": message.content} for message in CHAT]
     theirs, _ = render_jinja_template(
-        [plain], chat_template=TEMPLATES[name], add_generation_prompt=True, **SPECIAL
+        [CHAT], chat_template=TEMPLATES[name], add_generation_prompt=True, **SPECIAL
     )
     assert render(TEMPLATES[name]) == theirs[0]
 
@@ -146,23 +148,18 @@ def test_a_template_without_measure_is_stopped(source: str) -> None:
     template = ChatTemplate("{% if messages[0].content == 'go' %}" + source + "{% endif %}ok", {})
     started = time.monotonic()
     with pytest.raises(UsageError):
-        template.render([ChatMessage("user", "go")])
+        template.render([said("user", "go")])
     assert time.monotonic() - started < 8
-    assert template.render([ChatMessage("user", "stay")]) == "ok"
+    assert template.render([said("user", "stay")]) == "ok"
 
 
-def test_a_chat_out_of_bounds_is_refused(
-    render: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chat_of_too_many_messages_is_refused(render: Callable) -> None:
     with pytest.raises(UsageError, match="1024 messages"):
-        render("", [ChatMessage("user", "")] * 1025)
-    monkeypatch.setattr(chat_template, "MAX_CHARS", 10)
-    with pytest.raises(UsageError, match="10 characters"):
-        render("", [ChatMessage("user", "x" * 11)])
+        render("", [said("user", "")] * 1025)
 
 
 def test_a_long_chat_passes(render: Callable) -> None:
-    chat = [ChatMessage("user", "é" * 1000)] * 1024
+    chat = [said("user", "é" * 1000)] * 1024
     assert len(render("{% for m in messages %}{{ m.content }}{% endfor %}", chat)) == 1_024_000
 
 
