@@ -121,6 +121,11 @@ class Observer:
                 async with asyncio.timeout(AGAIN_S):
                     await self._pull_again()
 
+    @property
+    def pulled_at(self) -> float:
+        """When the picture was pulled, in the clock's monotonic seconds."""
+        return self._pulled_at
+
     async def _pull_again(self) -> None:
         open_links = [links[-1] for links in self.links.linked().values() if not links[-1].silent]
         # Who told us before has the best right to be asked.
