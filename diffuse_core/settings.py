@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from diffuse_core.configuration import (
+    APP,
+    CACHE_DIR,
+    ONLY_FLAGS,
+    SECRET_VARIABLE,
+    Sources,
+    read_config,
+)
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,16 +27,12 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.identity import NodeId
 
-APP = "diffuse"
 DEFAULT_PORT = 9440
 PORT_TRIES = 32
 """How many ports from DEFAULT_PORT on are tried when none was asked for."""
 DEFAULT_NETWORK = "public"
-NETWORK = "DIFFUSE_NETWORK"
-NETWORK_KEY = "DIFFUSE_NETWORK_KEY"
-MDNS = "DIFFUSE_MDNS"
-NO_MDNS = f"{MDNS}=0"
-"""Environment variables for options that every command on a network has."""
+OF_NETWORK = "network network-key network-key-file allow mdns bootstrap state-dir"
+"""Options of which network to be on, which commands that we start are given as we have them."""
 NODE_FILE = "node.json"
 MAX_NODE_FILE = 4096
 SAME_START_S = 2.0
@@ -134,13 +138,18 @@ class NetworkOptions:
         given = [word for node in allowed for word in ("--allow", node)]
         return ["--network", self.name, "--mdns" if self.mdns else "--no-mdns", *given]
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, only_flags: str = OF_NETWORK) -> dict[str, str]:
         """Our environment, as a command on this network must have it.
 
         The secret does not go through the command line, which every user of a machine can read.
+
+        Args:
+            only_flags: Options that neither variables nor the file of settings are to change;
+                `*` for all.
         """
-        ours = {name: value for name, value in os.environ.items() if name != NETWORK_KEY}
-        return ours if self.secret is None else {**ours, NETWORK_KEY: self.secret}
+        ours = {name: value for name, value in os.environ.items() if name != SECRET_VARIABLE}
+        ours[ONLY_FLAGS] = only_flags
+        return ours if self.secret is None else {**ours, SECRET_VARIABLE: self.secret}
 
 
 PUBLIC = NetworkOptions()
@@ -162,7 +171,7 @@ def network_options(
     *,
     mdns: bool | None,
 ) -> NetworkOptions:
-    """The options of a command line, completed from the environment.
+    """What the options of a command say, however they were given.
 
     Raises:
         UsageError: they contradict each other, a file cannot be read, or something in it is of
@@ -175,22 +184,17 @@ def network_options(
         place = f"--network-key-file {secret_file}"
         lines = _read_text(secret_file, MAX_SECRET_FILE, "--network-key-file").splitlines()
         secret = lines[0].strip() if lines else ""
-    elif secret is None:
-        place, secret = NETWORK_KEY, os.environ.get(NETWORK_KEY) or None
     if secret is not None:
         from diffuse_core.domain.network_key import MAX_SECRET_BYTES
 
         if not 0 < _bytes_of(secret, place) <= MAX_SECRET_BYTES:
             raise UsageError(f"{place}: a network key has 1 to {MAX_SECRET_BYTES} bytes")
-    if mdns is None:
-        mdns = os.environ.get(MDNS, "").strip().lower() not in ("0", "no", "off", "false")
-    if name is None:
-        name = os.environ.get(NETWORK) or DEFAULT_NETWORK
+    name = DEFAULT_NETWORK if name is None else name
     if _surrogate(name):
         raise UsageError("--network: a network's name is text in UTF-8, which this is not")
     if not 0 < len(name.encode()) <= MAX_NETWORK_BYTES:
         raise UsageError(f"--network: a network's name has 1 to {MAX_NETWORK_BYTES} bytes")
-    return NetworkOptions(name, secret, _allowed(allow), mdns)
+    return NetworkOptions(name, secret, _allowed(allow), mdns is not False)
 
 
 def _bytes_of(secret: str, place: str) -> int:
@@ -247,10 +251,16 @@ def state_dir(given: str | None) -> Path:
 
 
 def cache_dir() -> Path:
-    """Where models and tokenizer bundles are kept: `DIFFUSE_CACHE_DIR` or the platform's."""
-    chosen = os.environ.get("DIFFUSE_CACHE_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
+    """Where models and tokenizer bundles are kept.
+
+    As `DIFFUSE_CACHE_DIR` says, else `cache-dir` in the file of settings, else the platform.
+
+    Raises:
+        UsageError: the file cannot be used.
+    """
+    chosen = Sources(os.environ, read_config()).find(CACHE_DIR, [()])
+    if chosen is not None:
+        return Path(str(chosen.given)).expanduser().absolute()
     from platformdirs import user_cache_path
 
     return user_cache_path(APP, appauthor=False)

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from diffuse_core.configuration import APP_SETTINGS, DEMO_SETTINGS, Sources, read_config
 from diffuse_core.domain.selection import DEMO_MODEL_ID
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError, UsageError
 from diffuse_core.settings import network_options, parse_bootstrap, state_dir
@@ -21,10 +22,16 @@ from diffuse_tui.widgets.theme import NAMES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from diffuse_core.configuration import Setting, Value
     from diffuse_tui.presenter.hosting import Desk
 
 SETTLED_S = 2.0
 """After so long the app has what it keeps: screens, styles, the first picture."""
+
+DTYPES = ("auto", "fp32", "bf16", "int8", "int4")
+HOSTS = range(1, 17)
+OF_OTHERS = ("bootstrap", "allow", "model")
+"""What is set is about another network, or another model, than the demo's."""
 
 COLLECT_AFTER = 5000
 """Objects between two runs of the collector; Python's own figure is 700."""
@@ -59,40 +66,82 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "command", nargs="?", choices=["show", "demo", "attach", "chat"], default="show"
     )
-    parser.add_argument("--bootstrap", action="append", default=[])
+    parser.add_argument("--bootstrap", action="append")
     parser.add_argument("--model")
     parser.add_argument("--state-dir")
     parser.add_argument("--network")
     parser.add_argument("--network-key")
     parser.add_argument("--network-key-file")
-    parser.add_argument("--allow", action="append", default=[])
+    parser.add_argument("--allow", action="append")
     parser.add_argument("--mdns", action=argparse.BooleanOptionalAction)
-    parser.add_argument("--hosts", type=int, choices=range(1, 17), default=3, metavar="1-16")
-    parser.add_argument(
-        "--dtype", choices=["auto", "fp32", "bf16", "int8", "int4"], default="auto"
-    )
+    parser.add_argument("--hosts", type=int, choices=HOSTS, metavar="1-16")
+    parser.add_argument("--dtype", choices=DTYPES)
     parser.add_argument("--theme", choices=NAMES)
-    parser.add_argument("--no-history", action="store_true")
+    parser.add_argument("--no-history", action="store_true", default=None)
+    parser.add_argument("--history", action="store_false", dest="no_history", default=None)
     given = parser.parse_args(arguments)
-    given.theme = given.theme or _wanted_theme()
+    _complete(given)
     given.network = network_options(
-        given.network, given.network_key, given.network_key_file, given.allow, mdns=given.mdns
+        given.network,
+        given.network_key,
+        given.network_key_file,
+        given.allow or (),
+        mdns=given.mdns,
     )
     return given
 
 
-def _wanted_theme() -> str | None:
-    name = os.environ.get("DIFFUSE_THEME")
-    if name and name not in NAMES:
-        known = ", ".join(NAMES)
-        raise UsageError(f"DIFFUSE_THEME names no theme of the app; choose one of {known}")
-    return name or None
+def _complete(given: argparse.Namespace) -> None:
+    """Set what no flag gave, from the environment and the file of settings.
+
+    Raises:
+        UsageError: something there is of no use; the message says where it is from.
+    """
+    sources = Sources(os.environ, read_config())
+    demo = given.command == "demo"
+    flagged = given.network_key is not None or given.network_key_file is not None
+    found: dict[str, Value] = {}
+    for setting in (*APP_SETTINGS, *DEMO_SETTINGS):
+        table = "demo" if setting in DEMO_SETTINGS else "app"
+        apart = setting.key in OF_OTHERS if demo else table == "demo"
+        if apart or getattr(given, _dest(setting)) is not None:
+            continue
+        value = sources.find(setting, [(table,), ()])
+        if value is not None and not (flagged and setting.key.startswith("network-key")):
+            found[setting.key] = value
+    _take_one(found, "network-key", "network-key-file")
+    for setting in (*APP_SETTINGS, *DEMO_SETTINGS):
+        if setting.key in found:
+            setattr(given, _dest(setting), _checked(setting, found[setting.key]))
+    given.hosts = given.hosts or 3
+    given.dtype = given.dtype or "auto"
+
+
+def _dest(setting: Setting) -> str:
+    return setting.key.replace("-", "_")
+
+
+def _take_one(found: dict[str, Value], one: str, other: str) -> None:
+    """Of two that exclude each other the one that is given nearer to the command line."""
+    if one in found and other in found and found[one].rank != found[other].rank:
+        del found[max(one, other, key=lambda key: found[key].rank)]
+
+
+def _checked(setting: Setting, value: Value) -> object:
+    """A value as argparse would give it."""
+    known = {"theme": NAMES, "dtype": DTYPES, "hosts": [str(count) for count in HOSTS]}
+    choices = known.get(setting.key)
+    if choices is not None and value.given not in choices:
+        raise UsageError(
+            f"{value.origin}: {str(value.given)[:40]!r} is no {setting.key} that there is; "
+            f"choose one of {', '.join(choices)}"
+        )
+    return int(str(value.given)) if setting.kind == "whole" else value.given
 
 
 def _history(given: argparse.Namespace, state: Path) -> Path | str:
     """The file that keeps conversations; in memory only where none is wanted on the disk."""
-    unwanted = given.no_history or os.environ.get("DIFFUSE_NO_HISTORY", "") not in ("", "0")
-    return ":memory:" if unwanted else state / "chats.db"
+    return ":memory:" if given.no_history else state / "chats.db"
 
 
 def _desk(node: LocalNode, *, demo: bool = False) -> Desk:
@@ -109,7 +158,7 @@ async def _local(given: argparse.Namespace) -> int:
     node = LocalNode(
         state,
         given.network,
-        parse_bootstrap(given.bootstrap),
+        parse_bootstrap(given.bootstrap or ()),
         may_start=given.command != "attach",
     )
     try:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Nothing that tests run speaks on the real LAN, nor is it changed by the user's own settings.
 os.environ["DIFFUSE_MDNS"] = "0"
+os.environ["DIFFUSE_CONFIG"] = os.devnull
 for name in ("DIFFUSE_NETWORK", "DIFFUSE_NETWORK_KEY", "DIFFUSE_STATE_DIR"):
     os.environ.pop(name, None)
 

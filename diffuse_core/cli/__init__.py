@@ -12,6 +12,7 @@ from diffuse_core.cli.ask import chat, query
 from diffuse_core.cli.demo import demo
 from diffuse_core.cli.doctor import doctor
 from diffuse_core.cli.identity import identity
+from diffuse_core.cli.layers import LayeredGroup, switch_both_ways
 from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.cli.plan import plan
@@ -35,7 +36,11 @@ Errors go to stderr, data to stdout.
 """
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LayeredGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="diffuse")
 def cli() -> None:
     """Run a language model that no single machine can hold, on many ordinary ones.
@@ -68,6 +73,7 @@ COMMANDS = (
 )
 for _command in COMMANDS:
     cli.add_command(_command)
+switch_both_ways(cli)
 
 
 def _open_missing_streams() -> None:

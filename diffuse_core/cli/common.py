@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from diffuse_core.cli.log_lines import set_logging as set_logging
+from diffuse_core.configuration import SECRET_VARIABLE
 from diffuse_core.errors import EXIT_INTERRUPTED
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
     DEFAULT_PORT,
-    NETWORK,
-    NETWORK_KEY,
-    NO_MDNS,
     NetworkOptions,
     Places,
     network_options,
@@ -69,8 +67,7 @@ logged = adding(
     click.option(
         "--network",
         metavar="NAME",
-        help="Nodes of another network name are not talked to. Default: "
-        f"{NETWORK} in the environment, else {DEFAULT_NETWORK}.",
+        help=f"Nodes of another network name are not talked to. Default: {DEFAULT_NETWORK}.",
     ),
     click.option(
         "--log-level",
@@ -92,7 +89,7 @@ private = adding(
         "--network-key",
         metavar="SECRET",
         help="Shared secret of a private network. Other users of this machine see what is on "
-        f"a command line: better --network-key-file, or {NETWORK_KEY} in the environment.",
+        f"a command line: better --network-key-file, or {SECRET_VARIABLE} in the environment.",
     ),
     click.option(
         "--network-key-file",
@@ -109,7 +106,7 @@ private = adding(
         "--mdns/--no-mdns",
         default=None,
         help="Find nodes on the LAN by multicast DNS, and be found. Never on loopback. "
-        f"Default: do, unless {NO_MDNS} is in the environment.",
+        "Default: do.",
     ),
 )
 """Options of who is on the network, and how it is found without an address."""

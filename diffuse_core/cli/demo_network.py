@@ -148,7 +148,8 @@ class DemoNetwork:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=self._network.environment(),
+                # What is set for a user's own hosts is not for these.
+                env=self._network.environment(only_flags="*"),
                 start_new_session=True,
             )
 

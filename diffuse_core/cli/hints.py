@@ -6,7 +6,8 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from diffuse_core.settings import DEFAULT_NETWORK, NETWORK_KEY
+from diffuse_core.configuration import SECRET_VARIABLE
+from diffuse_core.settings import DEFAULT_NETWORK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,5 +43,5 @@ def _named(network: NetworkOptions) -> str:
 
 def _keyed(network: NetworkOptions, environment: Mapping[str, str]) -> str:
     """The secret itself is no text for a screen."""
-    needed = network.secret is not None and network.secret != environment.get(NETWORK_KEY)
+    needed = network.secret is not None and network.secret != environment.get(SECRET_VARIABLE)
     return " --network-key-file FILE" if needed else ""

@@ -13,6 +13,7 @@ import pytest
 
 from diffuse_core.cli import run
 from diffuse_core.cli.common import common
+from diffuse_core.cli.layers import LayeredGroup
 from diffuse_core.domain.identity import Identity
 from diffuse_core.domain.network_key import derive_key
 from diffuse_core.errors import UsageError
@@ -42,7 +43,8 @@ def given(*arguments: str) -> NetworkOptions:
         found.append(options["network"])
         assert not {"network_key", "network_key_file", "allow", "mdns"} & set(options)
 
-    command.main(list(arguments), standalone_mode=False)
+    group = LayeredGroup(commands={"command": command})
+    group.main(["command", *arguments], standalone_mode=False)
     return found[0]
 
 

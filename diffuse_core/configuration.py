@@ -1,0 +1,356 @@
+"""Where a setting comes from that no flag gave: the environment, then the user's `config.toml`.
+
+Values stay the text that a command line would have, so that whoever reads options checks them the
+same way from everywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from diffuse_core.domain.plain_text import clean
+from diffuse_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+APP = "diffuse"
+CONFIG = "DIFFUSE_CONFIG"
+"""Names another file than the one in the config directory; /dev/null is for none."""
+ONLY_FLAGS = "DIFFUSE_ONLY_FLAGS"
+"""Options that only flags give, for commands which our own processes start; `*` is all."""
+SECRET = "network-key"  # noqa: S105 - the option's name
+SECRET_VARIABLE = "DIFFUSE_NETWORK_KEY"  # noqa: S105
+MAX_FILE = 2**16
+UNSPLIT = frozenset({"stop"})
+"""Repeated options whose texts may have commas: a variable is one of them."""
+
+Kind = Literal["text", "whole", "number", "switch"]
+Place = tuple[str, ...]
+"""The commands that a table or a variable is for, as ("identity", "show"); () is for all."""
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_KINDS = {
+    "text": "a text in quotes",
+    "whole": "a whole number",
+    "number": "a number",
+    "switch": "true or false",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option as the file and the environment know it; `key` is its long name."""
+
+    key: str
+    kind: Kind = "text"
+    several: bool = False
+    inverse: str | None = None
+    """The name that switches the other way, as `no-mdns` for `mdns`."""
+
+    @property
+    def secret(self) -> bool:
+        """Whether the value itself is nothing for a screen."""
+        return self.key.endswith("-key")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Under which it may stand."""
+        return (self.key,) if self.inverse is None else (self.key, self.inverse)
+
+
+CACHE_DIR = Setting("cache-dir")
+APP_SETTINGS = (
+    Setting("bootstrap", several=True),
+    Setting("model"),
+    Setting("state-dir"),
+    Setting("network"),
+    Setting(SECRET),
+    Setting("network-key-file"),
+    Setting("allow", several=True),
+    Setting("mdns", "switch", inverse="no-mdns"),
+    Setting("theme"),
+    Setting("no-history", "switch", inverse="history"),
+)
+"""Options of the terminal app; its table is `[app]`."""
+DEMO_SETTINGS = (Setting("hosts", "whole"), Setting("dtype"))
+"""What the app's demo takes from the table of `diffuse demo`."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that was found, and where: a variable's name, or the file and the key in it."""
+
+    given: str | bool | tuple[str, ...] = field(repr=False)
+    source: Literal["environment", "file"]
+    origin: str
+    rank: int
+    """The lower, the nearer to the command line."""
+
+    @property
+    def mend(self) -> str:
+        """What to do when it is wrong."""
+        return "set it right or unset it" if self.source == "environment" else "set it right there"
+
+
+def variable(place: Place, name: str) -> str:
+    """The environment variable of an option, for the commands of a place."""
+    return "_".join(("DIFFUSE", *place, name)).upper().replace("-", "_")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?`, or nothing."""
+    found = difflib.get_close_matches(word.lower(), list(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def config_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the file is, or would be."""
+    chosen = environ.get(CONFIG)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    from platformdirs import user_config_path
+
+    return Path(user_config_path(APP, appauthor=False)) / "config.toml"
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a file holds. `private` says that nobody else can read it."""
+
+    path: Path
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    private: bool = True
+    there: bool = False
+
+    def table(self, place: Place) -> Mapping[str, Any]:
+        """The table of a place, its keys written with `-`; empty when there is none.
+
+        Raises:
+            UsageError: one key stands there twice, with `-` and with `_`.
+        """
+        found: Any = self.content
+        for name in place:
+            found = found.get(name) if isinstance(found, dict) else None
+        keys: dict[str, Any] = {}
+        for key, value in (found if isinstance(found, dict) else {}).items():
+            if (name := key.replace("_", "-")) in keys:
+                raise UsageError(f"{self.told((*place, name))} stands there twice; leave one out")
+            keys[name] = value
+        return keys
+
+    def told(self, keys: Sequence[str]) -> str:
+        """A key of the file, for messages."""
+        return clean(f"{'.'.join(keys)} in {self.path}")
+
+
+def read_config(environ: Mapping[str, str] = os.environ) -> ConfigFile:
+    """Read the file; nothing is in it where there is none and none was named.
+
+    Raises:
+        UsageError: it cannot be read, is no TOML, is too large, or others may write it.
+    """
+    path = config_path(environ)
+    if str(path) == os.devnull:
+        return ConfigFile(path)
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            found = os.fstat(file.fileno())
+            _check_file(path, found)
+            data = file.read(MAX_FILE + 1)
+    except FileNotFoundError:
+        if environ.get(CONFIG):
+            raise UsageError(
+                f"there is no {path}, which {CONFIG} names; make it with `diffuse config init`, "
+                "or unset the variable"
+            ) from None
+        return ConfigFile(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read the settings in {path}: {reason.lower()}") from error
+    if len(data) > MAX_FILE:
+        raise UsageError(f"{path} is larger than {MAX_FILE} bytes, which no settings are")
+    private = os.name != "posix" or not found.st_mode & _OTHERS
+    return ConfigFile(path, _parse(path, data), private, there=True)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe in its place would be waited for, past every signal."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_file(path: Path, found: os.stat_result) -> None:
+    """Refuse settings that somebody else could write: they say whom to trust."""
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(f"{path} is no file; settings are read from files only")
+    if os.name != "posix":
+        return
+    if found.st_uid not in (0, os.geteuid()):
+        raise UsageError(f"{path} belongs to another user, who could change what you set there")
+    if found.st_mode & _OTHERS_WRITE:
+        raise UsageError(
+            f"others may write to {path} (mode {found.st_mode & 0o777:o}), and could change what "
+            f"you set there; run: chmod go-w {shlex.quote(str(path))}"
+        )
+
+
+def _parse(path: Path, data: bytes) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text in UTF-8; save it as such") from error
+    except (ValueError, RecursionError) as error:
+        said = clean(str(error))[:200]
+        raise UsageError(f"{path} is no TOML: {said}; mend that line") from error
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The environment and the file, as one command finds them."""
+
+    environ: Mapping[str, str]
+    file: ConfigFile
+
+    def find(self, setting: Setting, places: Sequence[Place]) -> Value | None:
+        """The value for the first of the places that has one; the environment goes first.
+
+        Raises:
+            UsageError: it is of another kind than the option, or a secret that others can read.
+        """
+        only = self.environ.get(ONLY_FLAGS, "").split()
+        if setting is not CACHE_DIR and ("*" in only or setting.key in only):
+            secret = self.environ.get(SECRET_VARIABLE) if setting.key == SECRET else None
+            return Value(secret, "environment", SECRET_VARIABLE, 0) if secret else None
+        for rank, place in enumerate(places):
+            if (value := self._of_environment(setting, place, rank)) is not None:
+                return value
+        for rank, place in enumerate(places, len(places)):
+            if (value := self._of_file(setting, place, rank)) is not None:
+                return value
+        return None
+
+    def _of_environment(self, setting: Setting, place: Place, rank: int) -> Value | None:
+        for name in setting.names:
+            origin = variable(place, name)
+            text = self.environ.get(origin, "")
+            if not text:
+                continue
+            given: str | bool | tuple[str, ...] = text
+            if setting.kind == "switch":
+                given = _switch(text, origin) is (name == setting.key)
+            elif setting.several:
+                pieces = () if setting.key in UNSPLIT else text.split(",")
+                given = tuple(piece.strip() for piece in pieces if piece.strip()) or (text,)
+            return Value(given, "environment", origin, rank)
+        return None
+
+    def _of_file(self, setting: Setting, place: Place, rank: int) -> Value | None:
+        table = self.file.table(place)
+        found = [name for name in setting.names if name in table and not _is_table(table[name])]
+        if not found:
+            return None
+        origin = self.file.told((*place, found[0]))
+        if len(found) > 1:
+            raise UsageError(f"{origin}: {found[1]} stands there as well; leave one out")
+        if setting.key == SECRET and not self.file.private:
+            raise UsageError(
+                f"{origin}: others can read the file; run: chmod 600 "
+                f"{shlex.quote(str(self.file.path))}, or use network-key-file"
+            )
+        given = plain(setting, table[found[0]], origin)
+        if isinstance(given, bool) and found[0] != setting.key:
+            given = not given
+        return Value(given, "file", origin, rank)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _switch(text: str, origin: str) -> bool:
+    """A switch in the environment, by the words that click knows."""
+    word = text.strip().lower()
+    if word in ("1", "true", "t", "yes", "y", "on"):
+        return True
+    if word in ("0", "false", "f", "no", "n", "off"):
+        return False
+    raise UsageError(
+        f"{origin}: {clean(text)[:40]!r} is neither 1 nor 0; set it right, or unset it"
+    )
+
+
+def plain(setting: Setting, value: Any, origin: str) -> str | bool | tuple[str, ...]:
+    """A value of the file as a command line would give it.
+
+    Raises:
+        UsageError: it is of another kind than the option.
+    """
+    if setting.several:
+        pieces = value if isinstance(value, list) else [value]
+        return tuple(str(_single(setting, piece, origin)) for piece in pieces)
+    return _single(setting, value, origin)
+
+
+def _single(setting: Setting, value: Any, origin: str) -> str | bool:
+    fits = {
+        "text": isinstance(value, str),
+        "whole": type(value) is int,
+        "number": type(value) in (int, float),
+        "switch": isinstance(value, bool),
+    }
+    if not fits[setting.kind]:
+        wanted = _KINDS[setting.kind]
+        listed = f", or a list: [{wanted}, ...]" if setting.several else ""
+        raise UsageError(f"{origin} is to be {wanted}{listed}")
+    return value if isinstance(value, bool) else str(value)
+
+
+def problems(
+    file: ConfigFile, known: Mapping[Place, Mapping[str, Setting | None]]
+) -> Iterator[str]:
+    """What stands in the file that means nothing, with the nearest thing that does.
+
+    Args:
+        file: What was read.
+        known: Of each place the settings by every name; None are options of one call only.
+    """
+    yield from _problems(file, (), file.content, known)
+
+
+def _problems(
+    file: ConfigFile,
+    place: Place,
+    table: Mapping[str, Any],
+    known: Mapping[Place, Mapping[str, Setting | None]],
+) -> Iterator[str]:
+    settings = known[place]
+    inner = {below[len(place)] for below in known if len(below) == len(place) + 1}
+    inner = {name for name in inner if (*place, name) in known}
+    for key, value in table.items():
+        name = key.replace("_", "-")
+        told = file.told((*place, key))
+        if _is_table(value):
+            if (*place, key) in known:
+                yield from _problems(file, (*place, key), value, known)
+            else:
+                yield f"{told}: there is no command of that name{nearest(key, inner)}"
+        elif name not in settings:
+            reach = [word for word, setting in settings.items() if setting is not None]
+            whose = f"`diffuse {' '.join(place)}` has" if place else "there is"
+            yield f"{told}: {whose} no such option{nearest(name, reach)}"
+        elif (setting := settings[name]) is None:
+            yield f"{told}: --{name} is for one call, and only a flag gives it; take it out"
+        else:
+            try:
+                plain(setting, value, told)
+            except UsageError as error:
+                yield str(error)
