@@ -78,7 +78,7 @@ def read_identity(directory: Path, name: str) -> Identity | None:
     """
     path = directory / name
     try:
-        _check_directory(directory)
+        check_directory(directory)
         with open_regular(path) as file:
             data = file.read(MAX_KEY_BYTES + 1)
             if not data:
@@ -87,7 +87,7 @@ def read_identity(directory: Path, name: str) -> Identity | None:
                     f"the key file {path} is empty, and so damaged; restore it, or move it away "
                     "to get a new identity"
                 )
-            _check_private(path, os.fstat(file.fileno()))
+            check_private(path, os.fstat(file.fileno()))
     except FileNotFoundError:
         if path.is_symlink():
             raise UsageError(f"the key file {path} is a link to nothing; mend it") from None
@@ -140,7 +140,7 @@ def _place(directory: Path, name: str, identity: Identity) -> bool:
     path = directory / name
     try:
         make_directory(directory)
-        _check_directory(directory)
+        check_directory(directory)
         temporary = write_beside(path, key_bytes(identity))
         try:
             # A link fails where a file is, and shows it whole: two processes agree on one key.
@@ -156,7 +156,7 @@ def _place(directory: Path, name: str, identity: Identity) -> bool:
     return True
 
 
-def _check_directory(directory: Path) -> None:
+def check_directory(directory: Path) -> None:
     """Who can write to a directory can put another key into it."""
     if os.name != "posix":
         return
@@ -176,7 +176,8 @@ def _check_directory(directory: Path) -> None:
         )
 
 
-def _check_private(path: Path, found: os.stat_result) -> None:
+def check_private(path: Path, found: os.stat_result) -> None:
+    """Who else can read a secret has it; who else owns it can replace it."""
     if os.name != "posix":
         return
     named = shlex.quote(str(path))

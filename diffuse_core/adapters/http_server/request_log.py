@@ -79,16 +79,25 @@ class RequestLog:
 
     def _tell(self, scope: Scope, status: int, seconds: float, state: dict[str, Any]) -> None:
         method = scope["method"] if scope["method"] in METHODS else "other"
-        # Without a status the client went before it got one.
-        log.info(
-            "%s %s %s in %.3f s, id %s%s",
-            method,
-            self._template(scope),
-            status or "unanswered",
-            seconds,
-            state["request_id"],
-            _tokens_text(state.get("tokens")),
-        )
+        path, mark = self._template(scope), state["request_id"]
+        figures = {
+            "method": method,
+            "path": path,
+            # None: the client went before it got one.
+            "status": status or None,
+            "seconds": round(seconds, 3),
+            "request": mark,
+        }
+        text = ""
+        match state.get("tokens"):
+            case (int(prompt), int(completion)):
+                figures |= {"prompt_tokens": prompt, "completion_tokens": completion}
+                text = f", {prompt} + {completion} tokens"
+            case _:
+                pass
+        told = status or "unanswered"
+        line = "%s %s %s in %.3f s, request %s%s"
+        log.info(line, method, path, told, seconds, mark, text, extra=figures)
 
     def _template(self, scope: Scope) -> str:
         """The template of the route that was taken; a dash where none was."""
@@ -96,11 +105,3 @@ class RequestLog:
         if isinstance(template, str):
             return template
         return scope["path"] if scope["path"] in self._paths else "-"
-
-
-def _tokens_text(tokens: object) -> str:
-    match tokens:
-        case (int(prompt), int(completion)):
-            return f", {prompt} + {completion} tokens"
-        case _:
-            return ""
