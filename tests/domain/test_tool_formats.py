@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from diffuse_core.domain.tool_formats import (
+    find_format,
+    knows_tools,
+    wants_null_content,
+    wants_short_ids,
+)
+
+LOOP = "{% for t in tools %}{{ t | tojson }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "knows"),
+    [
+        (LOOP, True),
+        ("{%- if tools is not none -%}x{%- endif -%}", True),
+        ("{{ tools }}", True),
+        ("{{ 'a' ~ tools[0].name }}", True),
+        ("", False),
+        ("You have tools. {{ messages }}", False),
+        ("{{ 'no tools' }}{{ \"tools\" }}", False),
+        ("{{ xml_tools }}{{ toolset }}", False),
+        ("{# tools #}{{ messages }} tools", False),
+    ],
+)
+def test_a_template_knows_tools_when_it_uses_them(source: str, knows: bool) -> None:
+    assert knows_tools(source) == knows
+
+
+@pytest.mark.parametrize(
+    ("source", "form"),
+    [
+        (LOOP + '<tool_call>{"name": 1, "arguments": 2}</tool_call>', "hermes"),
+        (LOOP + '<tool_call>{"name": 1}{"parameters": 2}', "hermes"),
+        (LOOP + "<tool_call><function=f><parameter=a>", None),
+        (LOOP + "<tool_call>f<arg_key>a</arg_key>", None),
+        (LOOP + '{"name": "f", "parameters": {}}', "llama"),
+        (LOOP + "[TOOL_CALLS] [", "mistral"),
+        (LOOP + "[TOOL_CALLS]f[ARGS]", "mistral-args"),
+        (LOOP, None),
+        (LOOP + '"name": ', None),
+        ("<tool_call>", None),
+    ],
+)
+def test_the_format_is_told_by_what_stands_around_calls(source: str, form: str | None) -> None:
+    assert find_format(source) == form
+
+
+def test_what_else_a_template_wants() -> None:
+    assert wants_null_content("{% if message['content'] is none %}")
+    assert wants_null_content("{% if message.content is not none %}")
+    assert not wants_null_content("{{ message.content }} is none")
+    assert wants_short_ids("raise_exception('length 9!')")
+    assert not wants_short_ids("{{ id | length }}")
+
+
+@pytest.mark.parametrize("part", ["{%", "{{ '", "{{ \"'", "tools", "'", "[", "content is "])
+def test_a_hostile_template_is_looked_through_at_once(part: str) -> None:
+    source = part * (200_000 // len(part))
+    started = time.perf_counter()
+    find_format(source)
+    wants_null_content(source)
+    assert time.perf_counter() - started < 1
