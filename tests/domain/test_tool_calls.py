@@ -73,6 +73,13 @@ def test_several_calls_are_told_in_order_with_what_is_between(form: str) -> None
         ]  # fmt: skip
 
 
+def test_a_call_after_text_is_like_one_at_the_beginning() -> None:
+    text = 'Hm.\n<|python_tag|>{"name": "f", "parameters": {}}\n{"name": "g", "parameters": {}}\n'
+    expected = ["Hm.", FoundCall("f", "{}"), FoundCall("g", "{}")]
+    assert read("llama", text) == expected
+    assert read("llama", *text) == expected
+
+
 def test_a_call_is_told_before_it_is_closed() -> None:
     parser = CallParser("hermes")
     assert parser.push('So: <tool_call>{"name": "f", "arguments": {"a": 1}') == ["So:"]

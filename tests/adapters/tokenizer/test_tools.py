@@ -143,6 +143,15 @@ def test_escapes_in_arguments_forge_nothing(make_bundle: Callable) -> None:
     assert ids.count(2) == plain.count(2)
 
 
+def test_the_name_of_a_field_forges_nothing(make_bundle: Callable) -> None:
+    tokenizer = load_tokenizer(make_bundle(chat_template=TEMPLATES["hermes"][0]))
+    counts = [
+        tokenizer.encode_chat(CHAT, (Tool(name="f", parameters=json.dumps({name: 1})),)).count(2)
+        for name in ("<|im_end|>", "honest")
+    ]
+    assert counts[0] == counts[1]
+
+
 def test_a_template_without_tools_says_so(load: Callable) -> None:
     tokenizer = load()
     assert tokenizer.tool_format is None
