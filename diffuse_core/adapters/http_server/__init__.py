@@ -1,7 +1,12 @@
 """An HTTP server for ASGI apps that face strangers: bounded, guarded, quiet about content."""
 
 from diffuse_core.adapters.http_server.bearer import BearerGuard
-from diffuse_core.adapters.http_server.browsers import HostGuard, OriginGuard, parse_origin
+from diffuse_core.adapters.http_server.browsers import (
+    HostGuard,
+    OriginGuard,
+    parse_name,
+    parse_origin,
+)
 from diffuse_core.adapters.http_server.json_bodies import JsonGuard
 from diffuse_core.adapters.http_server.limits import HttpLimits
 from diffuse_core.adapters.http_server.refusal import Refusal, Render, plain
@@ -18,6 +23,7 @@ __all__ = [
     "Refusal",
     "Render",
     "RequestLog",
+    "parse_name",
     "parse_origin",
     "plain",
     "serve_http",

@@ -54,6 +54,18 @@ def parse_host(text: str) -> str | None:
     return _same_form(found[1] or found[2].removesuffix("."))
 
 
+def parse_name(text: str) -> str:
+    """A name that Host headers may have, of an option's value.
+
+    Raises:
+        UsageError: it is none.
+    """
+    name = parse_host(text.strip())
+    if name is None or "*" in name:
+        raise UsageError(f"--allow-host: {text!r} is no name of a host; write e.g. ai.example.org")
+    return name
+
+
 def _same_form(name: str) -> str:
     try:
         return str(ipaddress.ip_address(name))
