@@ -9,6 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from diffuse_core import __version__
 from diffuse_core.adapters.sd_notify import Notifier
 from diffuse_core.errors import UsageError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from diffuse_core.services.tally import AnswerTally
     from diffuse_core.services.vitals import Health
 
 log = logging.getLogger(__name__)
@@ -59,13 +61,16 @@ async def figures_served(
     if address is None:
         yield None
         return
-    from diffuse_core.adapters.http_server import HttpLimits, serve_http
+    from diffuse_core.adapters.http_server import HostGuard, HttpLimits, plain, serve_http
     from diffuse_core.adapters.metrics import metrics_app
 
     limits = HttpLimits(connections=MAX_CONNECTIONS, body_bytes=0, grace_s=GRACE_S)
     async with contextlib.AsyncExitStack() as stack:
         try:
             app = metrics_app(source, health)
+            if is_loopback(address[0]):
+                # Web pages reach it by names of their own that lead here.
+                app = HostGuard(app, (), plain, any_address=True)
             server = await stack.enter_async_context(serve_http(app, *address, limits))
         except UsageError as error:
             raise UsageError(
@@ -79,6 +84,41 @@ async def figures_served(
             )
         log.info("metrics at http://%s/metrics, health at /healthz and /readyz", server.address)
         yield server.address
+
+
+@contextlib.asynccontextmanager
+async def server_watched(
+    operations: Operations, tally: AnswerTally, status: Callable[[], str], stopping: asyncio.Event
+) -> AsyncGenerator[None, None]:
+    """Tell operators how a server for other programs is, which is no node.
+
+    Raises:
+        UsageError: it cannot tell metrics where it should.
+    """
+    from diffuse_core.services.loop_lag import LoopLag
+    from diffuse_core.services.vitals import Health
+
+    loop = asyncio.get_running_loop()
+    lag, started = LoopLag(), loop.time()
+
+    def source() -> Iterable[Metric]:
+        from diffuse_core.adapters.metrics import of_server
+
+        tasks = len(asyncio.all_tasks())
+        return of_server(__version__, loop.time() - started, lag.lags(), tasks, tally)
+
+    def health() -> Health:
+        return Health(True, not stopping.is_set(), "it is ending" if stopping.is_set() else "")
+
+    lag.start()
+    try:
+        async with (
+            figures_served(operations.metrics, source, health),
+            reported(operations.notifier, status, health, stopping),
+        ):
+            yield
+    finally:
+        lag.stop()
 
 
 @contextlib.asynccontextmanager

@@ -13,9 +13,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any, get_args
 
 from diffuse_core.domain.audit_messages import AuditMessage
+from diffuse_core.domain.decoding import FinishReason
+from diffuse_core.domain.directory import Admission
 from diffuse_core.domain.messages import BundleMessage, GossipMessage, SessionMessage
 from diffuse_core.domain.owner_messages import OwnerMessage
 from diffuse_core.domain.relay_messages import RelayMessage
+from diffuse_core.domain.view import AuditVerdict, CoverageState
 from diffuse_core.errors import RefusalReason
 from diffuse_core.services.vitals import HostState
 
@@ -25,11 +28,13 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from diffuse_core.domain.machine import GpuFigures
+    from diffuse_core.services.loop_lag import Lags
     from diffuse_core.services.tally import AnswerTally, Spread, StageTally
     from diffuse_core.services.vitals import Health, HostFigures, NodeFigures, RelayCounts
 
 PREFIX = "diffuse_"
-COVERAGES = ("Robust", "Fragile", "Incomplete")
+EXIT_CODES = (1, 2, 3, 4, 5, 6, 7)
+"""Of answers that failed, as the command line has them."""
 _GROUPS = {
     "gossip": GossipMessage,
     "session": SessionMessage,
@@ -39,6 +44,9 @@ _GROUPS = {
     "owner": OwnerMessage,
 }
 _GROUP = {kind: name for name, union in _GROUPS.items() for kind in get_args(union)}
+_REASONS = get_args(RefusalReason)
+_ADMISSIONS = tuple(one for one in get_args(Admission) if one not in ("new", "newer", "known"))
+COVERAGES = get_args(CoverageState)
 UNKNOWN = "unknown"
 """The group of messages that this version does not know, from newer ones."""
 
@@ -103,7 +111,7 @@ def families(figures: NodeFigures) -> Iterator[Metric]:
         node=figures.node,
     )
     yield _gauge("uptime_seconds", "Since the node began.", figures.uptime_s)
-    yield from _of_loop(figures)
+    yield from _of_loop(figures.lags, figures.tasks)
     yield from _of_network(figures)
     yield from of_answers(figures.answers)
     if figures.host is not None:
@@ -114,14 +122,25 @@ def families(figures: NodeFigures) -> Iterator[Metric]:
     yield from _of_machine(figures)
 
 
-def _of_loop(figures: NodeFigures) -> Iterator[Metric]:
-    lags = figures.lags
+def of_server(
+    version: str, uptime_s: float, lags: Lags, tasks: int, answers: AnswerTally
+) -> Iterator[Metric]:
+    """Every metric of a server for other programs, which is no node."""
+    yield _gauge(
+        "build_info", "What runs here; always 1.", 1, version=version, role="serve", node=""
+    )
+    yield _gauge("uptime_seconds", "Since the server began.", uptime_s)
+    yield from _of_loop(lags, tasks)
+    yield from of_answers(answers)
+
+
+def _of_loop(lags: Lags, tasks: int) -> Iterator[Metric]:
     recent = {"0.5": lags.p50_s, "0.99": lags.p99_s, "1": lags.max_s}
     yield _gauges(
         "loop_lag_seconds", "How late the event loop is, last minute.", "quantile", recent
     )
     yield _gauge("loop_lag_ever_max_seconds", "The longest lag since the start.", lags.ever_max_s)
-    yield _gauge("tasks", "Tasks of the event loop.", figures.tasks)
+    yield _gauge("tasks", "Tasks of the event loop.", tasks)
 
 
 def _of_network(figures: NodeFigures) -> Iterator[Metric]:
@@ -143,9 +162,8 @@ def _of_network(figures: NodeFigures) -> Iterator[Metric]:
     yield _counters(
         "liveness_changes", "Nodes found to be so, that had not been.", "liveness", turns
     )
-    yield _counters(
-        "records_refused", "Records of nodes that were refused.", "reason", gossip.refusals
-    )
+    refused = {reason: gossip.refusals.get(reason, 0) for reason in _ADMISSIONS}
+    yield _counters("records_refused", "Records of nodes that were refused.", "reason", refused)
     yield _gauge("health", "0 when well; higher when this node itself seems slow.", gossip.health)
 
 
@@ -162,18 +180,17 @@ def _grouped(kinds: Mapping[type, list[int]]) -> tuple[dict[str, float], dict[st
 def of_answers(tally: AnswerTally) -> Iterator[Metric]:
     """The metrics of answers that were asked for here: of a node's owner, or through an API."""
     yield _counter("answers_started", "Answers that got a route.", tally.started)
-    yield _counters("answers_finished", "Answers that ended well.", "reason", tally.finished)
-    yield _counters("answers_failed", "Answers that failed.", "exit_code", tally.failed)
+    finished = {reason: tally.finished.get(reason, 0) for reason in get_args(FinishReason)}
+    yield _counters("answers_finished", "Answers that ended well.", "reason", finished)
+    failed = {code: tally.failed.get(code, 0) for code in EXIT_CODES}
+    yield _counters("answers_failed", "Answers that failed.", "exit_code", failed)
     yield _counter("answers_healed", "Stages lost amid answers that went on.", tally.healed)
     yield _counter("answer_prompt_tokens", "Tokens of prompts.", tally.prompt_tokens)
     yield _counter("answer_tokens", "Tokens of finished answers.", tally.tokens)
-    audits = {verdict: tally.audits.get(verdict, 0) for verdict in _VERDICTS}
+    audits = {verdict: tally.audits.get(verdict, 0) for verdict in get_args(AuditVerdict)}
     yield _counters("audits", "Stages that were audited.", "verdict", audits)
     text = "To the first token of finished answers."
     yield _spreads("first_token_seconds", text, "", {"": tally.first_token})
-
-
-_VERDICTS = ("agrees", "differs", "unaudited")
 
 
 def _of_host(host: HostFigures) -> Iterator[Metric]:
@@ -211,9 +228,6 @@ def _of_host(host: HostFigures) -> Iterator[Metric]:
     yield _gauge("step_wait_recent_seconds", "Mean wait for it, last seconds.", host.wait_s)
     text = "Round trip to the neighbours in routes."
     yield _gauges("neighbour_round_trip_seconds", text, "neighbour", host.round_trips)
-
-
-_REASONS = get_args(RefusalReason)
 
 
 def _of_work(tally: StageTally) -> Iterator[Metric]:

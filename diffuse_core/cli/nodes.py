@@ -7,7 +7,6 @@ import errno
 import os
 import socket
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +23,7 @@ from diffuse_core.cli.common import (
 )
 from diffuse_core.cli.hints import on_network
 from diffuse_core.cli.log_lines import errors_logged, name_node
+from diffuse_core.cli.operated import operated, operations
 from diffuse_core.domain.identity import SHORT_LENGTH
 from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import UsageError
@@ -73,42 +73,6 @@ relaying = adding(
     ),
 )
 """Options of commands that listen and are no sentinel, which relays itself."""
-
-
-operated = adding(
-    click.option(
-        "--metrics",
-        metavar="[HOST:]PORT",
-        help="Tell figures for Prometheus at http://HOST:PORT/metrics, and at /healthz and "
-        "/readyz how this runs. HOST is 127.0.0.1 when left out: anybody who reaches the port "
-        "may read them. Default: do not.",
-    ),
-    click.option(
-        "--log-file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Log to FILE instead of stderr. It is begun anew at 8 MiB, and 3 old ones are kept.",
-    ),
-)
-"""Options of commands that run for weeks, for whoever operates them."""
-
-METRICS_HOST = "127.0.0.1"
-
-
-def metrics_address(text: str | None) -> tuple[str, int] | None:
-    """What --metrics says: a port of loopback, or HOST:PORT.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if text is None:
-        return None
-    if text.isascii() and text.isdigit():
-        text = f"{METRICS_HOST}:{text}"
-    try:
-        return parse_address(text)
-    except UsageError as error:
-        raise UsageError(f"--metrics: {error}; or PORT alone, of 127.0.0.1") from error
 
 
 @click.command()
@@ -246,8 +210,6 @@ def _check_host(host: str) -> None:
 
 
 def _options(given: dict[str, Any], role: Any) -> NodeOptions:
-    from diffuse_core.adapters.sd_notify import take_notifier
-    from diffuse_core.operating import Operations
     from diffuse_core.running import NodeOptions
     from diffuse_core.services.host import HostOptions
 
@@ -277,7 +239,7 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         target_replicas=given.get("target_replicas", 2),
         host=serving,
         drain=given.get("drain_timeout"),
-        operations=Operations(metrics_address(given["metrics"]), take_notifier()),
+        operations=operations(given),
         device=chosen_device(given.get("device", "auto")),
         threads=given.get("threads"),
         started=lambda node, bound, reachable: _tell(
