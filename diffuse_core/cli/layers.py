@@ -44,8 +44,12 @@ RIVALS = {
     "system": ("raw",),
 }
 """Options that exclude each other: what is given nearer to the command line wins."""
-OWN_ONLY = {"demo": frozenset({"bootstrap", "allow", "state-dir"})}
-"""Of a network of its own: what is set for all commands is about another one."""
+OWN_ONLY = {
+    "demo": frozenset({"bootstrap", "allow", "state-dir"}),
+    "serve": frozenset({"model"}),
+}
+"""Of a network of its own: what is set for all commands is about another one. And what is asked
+by default is not all that is served."""
 READS_ALSO = {"plan": ("host",)}
 """A plan tells what a host here would take, so what is set for that counts."""
 
