@@ -8,6 +8,7 @@ import sys
 import click
 
 from diffuse_core import __version__
+from diffuse_core.cli.bench import bench
 from diffuse_core.cli.ask import chat, query
 from diffuse_core.cli.demo import demo
 from diffuse_core.cli.doctor import doctor
@@ -62,6 +63,7 @@ COMMANDS = (
     status,
     plan,
     doctor,
+    bench,
     query,
     chat,
     demo,
