@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,8 +11,10 @@ from diffuse_core.adapters.file_storage import FileStorage
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.errors import DiffuseError
 from diffuse_core.finding import find_network
+from diffuse_core.operating import Operations, server_watched
 from diffuse_core.services.chosen_models import ChosenModels
 from diffuse_core.services.client import ClientService
+from diffuse_core.services.counted_answers import CountedAnswers
 from diffuse_core.services.kept_network import KeptNetwork
 from diffuse_core.settings import PUBLIC, NetworkOptions, Places, cache_dir, state_dir
 from diffuse_core.wiring import fresh_rng, open_tokenizer
@@ -53,36 +54,24 @@ class ServeOptions:
     """Generations at a time."""
     places: Places = field(default_factory=Places)
     network: NetworkOptions = PUBLIC
+    operations: Operations = field(default_factory=Operations)
     limits: HttpLimits | None = None
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A server that takes requests. `address` is HOST:PORT."""
-
-    address: str
-    answers: Answers
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server on `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 async def serve_api(
-    options: ServeOptions, stop: asyncio.Event, ready: Callable[[Ready], object]
+    options: ServeOptions, stop: asyncio.Event, ready: Callable[[str], object]
 ) -> None:
     """Serve until `stop` is set; answers that are being given then get some seconds.
 
     There need be no network yet: it is looked for until there is one.
 
+    Args:
+        options: how to serve.
+        stop: ends it.
+        ready: called with HOST:PORT once requests are taken there.
+
     Raises:
-        UsageError: the port is in use, or the address is not of this machine.
+        UsageError: a port is in use, or an address is not of this machine.
     """
     from diffuse_core.adapters.http_server import HttpLimits, serve_http
 
@@ -92,13 +81,15 @@ async def serve_api(
         partial(_client, options.places),
         SystemClock(),
     )
+    counted = CountedAnswers(ChosenModels(kept, options.models) if options.models else kept)
+    app = api_app(counted, options, limits)
     kept.start()
     try:
-        answers = ChosenModels(kept, options.models) if options.models else kept
-        app = api_app(answers, options, limits)
         async with serve_http(app, options.host, options.port, limits, told) as server:
-            ready(Ready(server.address, answers))
-            await stop.wait()
+            status = f"serves at {server.address}"
+            async with server_watched(options.operations, counted.tally, lambda: status, stop):
+                ready(server.address)
+                await stop.wait()
     finally:
         await kept.close()
 

@@ -13,13 +13,14 @@ from click.core import ParameterSource
 from diffuse_core.cli.common import common, find_bootstrap, run_service, set_logging
 from diffuse_core.cli.hints import command_here
 from diffuse_core.cli.log_lines import errors_logged
+from diffuse_core.cli.operated import operated, operations
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import state_dir
 
 if TYPE_CHECKING:
     import asyncio
 
-    from diffuse_core.serving import Ready, ServeOptions
+    from diffuse_core.serving import ServeOptions
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
@@ -87,6 +88,7 @@ KEY_VARIABLE = "DIFFUSE_API_KEY"
     help="Answers that are given at a time. A few more requests wait, the rest get status 429.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Tell as one line of JSON that it serves.")
+@operated
 @common
 def serve(**given: Any) -> int | None:
     """Serve the models of the network to other programs, over HTTP as OpenAI's API.
@@ -116,14 +118,16 @@ def serve(**given: Any) -> int | None:
     if given["print_key"]:
         click.echo(_key(given)[0])
         return None
-    set_logging(given["log_level"], given["log_format"], "info")
-    with errors_logged(given["log_format"], None):
+    form, file = given["log_format"], given["log_file"]
+    set_logging(given["log_level"], form, "info", file)
+    with errors_logged(form, file):
         return _serve(given)
 
 
 def _serve(given: dict[str, Any]) -> int:
     options, place = _options(given)
-    from diffuse_core.serving import is_loopback, serve_api
+    from diffuse_core.operating import is_loopback
+    from diffuse_core.serving import serve_api
 
     if not is_loopback(options.host):
         click.echo(
@@ -133,7 +137,7 @@ def _serve(given: dict[str, Any]) -> int:
         )
 
     async def work(stop: asyncio.Event) -> None:
-        await serve_api(options, stop, lambda ready: _tell(given, ready, place))
+        await serve_api(options, stop, lambda address: _tell(given, address, place))
 
     return run_service(work)
 
@@ -146,7 +150,8 @@ def _options(given: dict[str, Any]) -> tuple[ServeOptions, str | None]:
     """
     from diffuse_core.adapters.http_server import parse_name, parse_origin
     from diffuse_core.cli.model_choice import name_on_network
-    from diffuse_core.serving import ServeOptions, is_loopback
+    from diffuse_core.operating import is_loopback
+    from diffuse_core.serving import ServeOptions
 
     if given["no_auth"] and not is_loopback(given["host"]):
         raise UsageError(
@@ -166,6 +171,7 @@ def _options(given: dict[str, Any]) -> tuple[ServeOptions, str | None]:
         at_once=given["max_concurrent"],
         places=find_bootstrap(given["bootstrap"], given["state_dir"]),
         network=given["network"],
+        operations=operations(given),
     )
     return options, place
 
@@ -190,13 +196,13 @@ def _key(given: dict[str, Any]) -> tuple[str, str]:
     return load_api_key(directory), str(directory / API_KEY)
 
 
-def _tell(given: dict[str, Any], ready: Ready, place: str | None) -> None:
+def _tell(given: dict[str, Any], address: str, place: str | None) -> None:
     """Say where it serves, and how to ask there."""
-    url = f"http://{_reachable(ready.address)}/v1"
+    url = f"http://{_reachable(address)}/v1"
     if given["as_json"]:
         import msgspec
 
-        told = {"url": url, "address": ready.address, "auth": place is not None, "key": place}
+        told = {"url": url, "address": address, "key": place}
         click.echo(msgspec.json.encode(told))
         return
     click.echo(f"serving OpenAI's API at {url}")

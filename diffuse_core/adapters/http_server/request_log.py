@@ -62,8 +62,8 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message.get("headers", ()), (REQUEST_ID, mark)]
-                message = {**message, "headers": headers}
+                others = [one for one in message.get("headers", ()) if one[0] != REQUEST_ID]
+                message = {**message, "headers": [*others, (REQUEST_ID, mark)]}
             await send(message)
 
         started = self._now()
