@@ -18,6 +18,7 @@ import msgspec
 
 from diffuse_core.adapters.file_storage import FileStorage, lock_holder, read_identity
 from diffuse_core.adapters.hardware import SystemHardware
+from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.domain.bundle import bundle_digest, open_bundle
 from diffuse_core.domain.identity import Identity, NodeId
 from diffuse_core.domain.slices import Slice
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from diffuse_core.model_ports import DeviceKind, Executor, Progress, WeightSource
     from diffuse_core.ports import Tokenizer
     from diffuse_core.services.devices import Device
+    from diffuse_core.services.kept_network import KeptNetwork
     from diffuse_core.services.observer import Observer
     from diffuse_core.services.own_layers import OwnLayers
     from diffuse_core.services.own_stages import OwnStages
@@ -244,16 +246,51 @@ async def observe(
     observer = await find_network(where, network)
     stages = _own_stages(observer, layers)
     try:
-        cache = FileStorage(cache_dir() / "bundles")
-        kept = FileStorage(where.state or state_dir(None))
-        client = ClientService(
-            observer, cache, open_tokenizer, fresh_rng(), own_stages=stages, quarantine=kept
-        )
-        yield observer, client
+        yield observer, _client_on(observer, where, stages)
     finally:
         if stages is not None:
             await stages.close()
         await observer.close()
+
+
+@contextlib.asynccontextmanager
+async def keep_network(
+    where: Places, network: NetworkOptions = PUBLIC, layers: OwnLayers | None = None
+) -> AsyncIterator[KeptNetwork]:
+    """As `observe`, for a process that goes on: the network is looked at again, and found again.
+
+    Raises:
+        Unreachable: no node answers, to begin with.
+        Refused: those that answer do not allow it.
+    """
+    from diffuse_core.services.kept_network import KeptNetwork
+
+    found = [await find_network(where, network)]
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def find() -> Observer:
+            return found.pop() if found else await find_network(where, network)
+
+        def client(observer: Observer) -> ClientService:
+            stages = _own_stages(observer, layers)
+            if stages is not None:
+                stack.push_async_callback(stages.close)
+            return _client_on(observer, where, stages)
+
+        kept = KeptNetwork(find, client, SystemClock())
+        stack.push_async_callback(kept.close)
+        kept.start()
+        # Only now there is somebody to close what was found.
+        await kept.view()
+        yield kept
+
+
+def _client_on(observer: Observer, where: Places, stages: OwnStages | None) -> ClientService:
+    cache = FileStorage(cache_dir() / "bundles")
+    kept = FileStorage(where.state or state_dir(None))
+    return ClientService(
+        observer, cache, open_tokenizer, fresh_rng(), own_stages=stages, quarantine=kept
+    )
 
 
 def _own_stages(observer: Observer, layers: OwnLayers | None) -> OwnStages | None:

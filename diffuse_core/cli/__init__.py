@@ -9,7 +9,7 @@ import click
 
 from diffuse_core import __version__
 from diffuse_core.cli.bench import bench
-from diffuse_core.cli.ask import chat, query
+from diffuse_core.cli.chat import chat
 from diffuse_core.cli.demo import demo
 from diffuse_core.cli.doctor import doctor
 from diffuse_core.cli.identity import identity
@@ -18,6 +18,7 @@ from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.cli.plan import plan
 from diffuse_core.cli.quarantine import quarantine
+from diffuse_core.cli.query import query
 from diffuse_core.cli.stop import drain, stop
 from diffuse_core.cli.verify import verify
 from diffuse_core.domain.plain_text import clean

@@ -12,11 +12,11 @@ from diffuse_core.errors import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from diffuse_core.cli.answer import Source
     from diffuse_core.domain.view import GenerateRequest
-    from diffuse_core.services.client import ClientService
 
 AT_ONCE = 4
-"""Answers that run side by side; each takes room on every Stage."""
+"""Source that run side by side; each takes room on every Stage."""
 
 
 def alternatives(request: GenerateRequest, count: int) -> list[Answer]:
@@ -29,7 +29,7 @@ def alternatives(request: GenerateRequest, count: int) -> list[Answer]:
 
 
 async def take_all(
-    client: ClientService,
+    client: Source,
     answers: list[Answer],
     show: Callable[[str], None] | None,
     complete: Callable[[], None] | None = None,

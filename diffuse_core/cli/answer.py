@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -14,7 +15,7 @@ from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Collection
 
     from diffuse_core.domain.decoding import TokenLogprobs
     from diffuse_core.domain.view import (
@@ -26,13 +27,25 @@ if TYPE_CHECKING:
         RouteStep,
         StageTiming,
         TextDelta,
+        Timings,
         Waiting,
     )
-    from diffuse_core.services.client import ClientService
 
 SHORT = 8
 MAY_BE_WRONG = "this answer may be wrong from the beginning: ask again"
 """Where an audit did not agree with a Stage."""
+
+
+class Source(Protocol):
+    """What gives answers: services.client, or any of ports.Answers."""
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+        """Stream a generation; closing the generator cancels it."""
+        ...
+
+    async def token_texts(self, model: str, tokens: Collection[int]) -> dict[int, str]:
+        """Texts of single tokens of a model."""
+        ...
 
 
 class Answer:
@@ -58,8 +71,11 @@ class Answer:
         """That it is complete; audits may follow."""
         self.audits: list[Audited] = []
         self.error: DiffuseError | None = None
+        self.prompt_tokens = 0
         self._text: list[str] = []
-        self._prompt = 0
+        self._asked_at = 0.0
+        self._times: tuple[float, float] | None = None
+        """When the first token came, and the newest."""
 
     @property
     def text(self) -> str:
@@ -71,9 +87,15 @@ class Answer:
         """Whether a token was drawn."""
         return bool(self.tokens)
 
+    def ask(self, model: str) -> None:
+        """Ask a model that was chosen after the request was made."""
+        import msgspec
+
+        self.request = msgspec.structs.replace(self.request, model=model)
+
     async def take(
         self,
-        client: ClientService,
+        client: Source,
         show: Callable[[str], None] | None = None,
         complete: Callable[[], None] | None = None,
     ) -> None:
@@ -94,12 +116,13 @@ class Answer:
 
     async def _take(
         self,
-        client: ClientService,
+        client: Source,
         show: Callable[[str], None] | None,
         complete: Callable[[], None] | None,
     ) -> None:
         from diffuse_core.domain.view import Finished, TextDelta
 
+        self._asked_at = asyncio.get_running_loop().time()
         async with aclosing(client.generate(self.request)) as events:
             async for event in events:
                 self._note(event)
@@ -128,7 +151,7 @@ class Answer:
             case TextDelta():
                 self._note_text(event)
             case RouteChosen():
-                self.route, self._prompt = event.route, event.prompt_tokens
+                self.route, self.prompt_tokens = event.route, event.prompt_tokens
             case Waiting():
                 # A stream that stands still for seconds is to say why.
                 self._say_between(waiting_text(event))
@@ -153,6 +176,9 @@ class Answer:
         click.echo(f"{lead}({clean(text)})", err=True)
 
     def _note_text(self, delta: TextDelta) -> None:
+        if delta.token_ids:
+            now = asyncio.get_running_loop().time()
+            self._times = (now if self._times is None else self._times[0], now)
         self._text.append(delta.text)
         self.tokens.extend(delta.token_ids)
         self.logprobs.extend(delta.logprobs)
@@ -161,6 +187,22 @@ class Answer:
                 self.stages.append(delta.stages)
                 self.given.append(0)
             self.given[-1] += 1
+
+    def timings(self) -> Timings | None:
+        """How long it took, as far as it came; None before the first token."""
+        from diffuse_core.domain.view import Timings
+
+        if self.finished is not None:
+            return self.finished.timings
+        if self._times is None:
+            return None
+        first, last = self._times
+        count, span = len(self.tokens), last - first
+        return Timings(
+            ttft_s=round(first - self._asked_at, 4),
+            tokens_per_s=round((count - 1) / span, 2) if count > 1 and span > 0 else 0.0,
+            total_s=round(last - self._asked_at, 4),
+        )
 
     def told(self) -> dict[str, Any]:
         """Everything, as plain data; with the error that broke it off, if one did."""
@@ -189,12 +231,14 @@ class Answer:
 
     def _ending_json(self) -> dict[str, Any]:
         """How it ended before it was finished."""
+        import msgspec
+
         cancelled = self.error is None
         return {
             "type": "cancelled" if cancelled else "failed",
             "finish_reason": "cancelled" if cancelled else "error",
-            "usage": {"prompt_tokens": self._prompt, "completion_tokens": len(self.tokens)},
-            "timings": None,
+            "usage": {"prompt_tokens": self.prompt_tokens, "completion_tokens": len(self.tokens)},
+            "timings": msgspec.to_builtins(self.timings()),
         }
 
     def events(self) -> tuple[str, ...]:
@@ -230,7 +274,7 @@ def show_text(text: str) -> None:
     sys.stdout.flush()
 
 
-async def stream_answer(client: ClientService, request: GenerateRequest) -> Answer:
+async def stream_answer(client: Source, request: GenerateRequest) -> Answer:
     """Write an answer to stdout as it comes, and give it.
 
     Raises:

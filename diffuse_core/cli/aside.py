@@ -39,13 +39,8 @@ def print_timings(answer: Answer) -> None:
         print_losses(answer)
         return
     sys.stdout.flush()
-    times, usage = finished.timings, finished.usage
-    _say(
-        f"first token {times.ttft_s:.2f} s, {times.tokens_per_s:.1f} tokens/s, "
-        f"{usage.prompt_tokens} prompt and {usage.completion_tokens} new tokens, "
-        f"ended by {finished.finish_reason}"
-    )
-    _say(f"route {' → '.join(map(_step_text, finished.route))}")
+    _say(times_text(answer) or "")
+    _say(f"route {' → '.join(map(step_text, finished.route))}")
     for event in finished.events:
         _say(f"event {event}")
     for line in waterfall_lines(answer.stages, answer.route):
@@ -66,7 +61,24 @@ def _chance(answer: Answer, token: int, logprob: float) -> str:
     return f"{text} {100 * math.exp(logprob):.1f} %"
 
 
-def _step_text(step: RouteStep) -> str:
+def times_text(answer: Answer) -> str | None:
+    """Tokens and times of an answer, as far as it came; None before its first token."""
+    times, finished = answer.timings(), answer.finished
+    if times is None:
+        return None
+    new = len(answer.tokens) if finished is None else finished.usage.completion_tokens
+    prompt = answer.prompt_tokens if finished is None else finished.usage.prompt_tokens
+    ending = "broken off" if answer.error is not None else "stopped"
+    if finished is not None:
+        ending = f"ended by {finished.finish_reason}"
+    return (
+        f"first token {times.ttft_s:.2f} s, {times.tokens_per_s:.1f} tokens/s, "
+        f"{prompt} prompt and {new} new tokens, {ending}"
+    )
+
+
+def step_text(step: RouteStep) -> str:
+    """One Stage of a Route: `0:15 on 01234567 (relay)`."""
     relayed = " (relay)" if step.via == "relay" else ""
     return f"{step.slice} on {step.node[:SHORT]}{relayed}"
 

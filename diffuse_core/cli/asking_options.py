@@ -122,6 +122,12 @@ _drawing = adding(
 
 _ending = adding(
     click.option(
+        "--stop",
+        multiple=True,
+        metavar="S",
+        help="End the answer before this text. May be repeated.",
+    ),
+    click.option(
         "--max-tokens",
         type=click.IntRange(1, 2**20),
         default=512,
@@ -160,7 +166,11 @@ _running = adding(
 )
 
 asking = adding(
-    click.option("--model", required=True, metavar="M", help="A model on the network."),
+    click.option(
+        "--model",
+        metavar="M",
+        help="A model on the network. Not needed where only one can be served.",
+    ),
     click.option("--system", metavar="TEXT", help="System prompt."),
     _drawing,
     _ending,

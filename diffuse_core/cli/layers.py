@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ONE_CALL = frozenset(
     {"all", "ask", "check", "dry-run", "force", "help", "install", "json", "now", "owner"}
-    | {"prompt", "uninstall", "version", "yes"}
+    | {"prompt", "stdin", "uninstall", "version", "yes"}
 )
 """Options that say what to do this once: no file and no variable gives them."""
 RIVALS = {

@@ -96,7 +96,7 @@ def own_layers(given: dict[str, Any]) -> Iterator[OwnLayers | None]:
 
     bars = _Bars()
     model = given["model"]
-    named = given["private_model"] or (model if Path(model).exists() else None)
+    named = given["private_model"] or (model if model and Path(model).exists() else None)
     layers = wiring.own_layers(
         named, lambda text: click.echo(clean(text), err=True), bars.show, given["threads"]
     )

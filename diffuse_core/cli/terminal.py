@@ -53,8 +53,11 @@ class Bar:
 
 
 @contextlib.contextmanager
-def quiet_keys() -> Iterator[None]:
-    """Keep keys typed meanwhile off the screen, where text streams; they are not lost."""
+def typed_ahead() -> Iterator[None]:
+    """Keep keys typed meanwhile off the screen, where text streams; they are not lost.
+
+    They wait as they were typed, the Enter key among them, for whoever reads keys next.
+    """
     try:
         import termios
     except ImportError:  # Windows
@@ -66,9 +69,12 @@ def quiet_keys() -> Iterator[None]:
         yield
         return
     quiet = [*before]
-    quiet[3] &= ~termios.ECHO
+    quiet[0] &= ~termios.ICRNL
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(sys.stdin, termios.TCSANOW, quiet)
     try:
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+        # A terminal that was closed meanwhile takes nothing any more.
+        with contextlib.suppress(termios.error, OSError, ValueError):
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, before)

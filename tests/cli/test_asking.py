@@ -217,23 +217,3 @@ def test_one_that_found_no_room_is_asked_for_again_later(
     client.failing = {seed: [(0, Refused("no room", "memory"))] for seed in SEEDS[:2]}
     assert run([*ASK, "--n", "2", "--temperature", "1", "--json"]) == 6
     assert len(client.requests) == 3 + 2
-
-
-def test_a_chat_goes_on_with_the_first_answer(
-    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = iter(["one", "two"])
-
-    def typed(_prompt: str) -> str:
-        try:
-            return next(lines)
-        except StopIteration:
-            raise EOFError from None
-
-    monkeypatch.setattr("builtins.input", typed)
-    options = ["--model", "m", "--seed", "7", "--n", "2", "--temperature", "1", "--logprobs", "0"]
-    client.failing = {SEEDS[1]: [(1, StagesLost("a stage died"))]}
-    assert run(["chat", *options]) == 0
-    last = client.requests[-1]
-    assert [message.content for message in last.messages] == ["one", "of 7", "two"]
-    assert "diffuse: a stage died" in capsys.readouterr().err

@@ -29,7 +29,7 @@ from diffuse_core.domain.view import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from diffuse_core.domain.view import GenerateEvent, GenerateRequest
+    from diffuse_core.domain.view import GenerateEvent
 
 ASK = ["query", "--model", "m", "--prompt", "hi", "--seed", "7"]
 ROUTE = (RouteStep("ab" * 32, Slice(0, 4)), RouteStep("cd" * 32, Slice(4, 8)))
@@ -204,28 +204,3 @@ def test_a_signal_before_the_first_token_has_an_object_as_well(say: Say) -> None
     assert (told["text"], told["finish_reason"], told["route"]) == ("", "cancelled", [])
     assert [choice["finish_reason"] for choice in told["choices"]] == ["cancelled"] * 2
     assert say([Signalled(signal.SIGINT)])[:2] == (130, "")
-
-
-def test_in_a_chat_an_answer_counts_whose_audit_was_cut_short(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[list[str]] = []
-
-    class Client:
-        async def generate(self, request: GenerateRequest) -> AsyncIterator[GenerateEvent]:
-            asked.append([message.content for message in request.messages])
-            for event in (*BEGUN, finished(2)):
-                yield event
-            os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.Event().wait()
-
-    @asynccontextmanager
-    async def observe(*_: object) -> AsyncIterator[tuple[None, Client]]:
-        yield None, Client()
-
-    lines = iter(["one", "two", "/quit"])
-    monkeypatch.setattr("builtins.input", lambda _prompt: next(lines))
-    monkeypatch.setattr(wiring, "observe", observe)
-    assert run(["chat", "--model", "m", "--audit", "1"]) == 0
-    assert asked == [["one"], ["one", "Hello", "two"]]
-    assert capsys.readouterr().out == "Hello\nHello\n"

@@ -23,7 +23,6 @@ ASK = ["query", "--model", "m", "--prompt", "hi"]
     ("arguments", "word"),
     [
         (["frobnicate"], "No such command"),
-        (["query", "--prompt", "hi"], "--model"),
         ([*ASK[:-1], ""], "empty"),
         ([*ASK, "--raw", "--system", "s"], "--system"),
         ([*ASK, "--temperature", "nan"], "nan"),
