@@ -62,7 +62,7 @@ class Endpoint:
         try:
             await self._told(path, body, reply)
         except SlowClientError:
-            _log.info("a client took nothing for %.0f s: given up", self._limits.write_s)
+            _log.info("a client takes its answer no more: given up")
 
     async def _told(self, path: dict[str, str], body: bytes, reply: Reply) -> None:
         try:

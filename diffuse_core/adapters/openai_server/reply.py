@@ -20,7 +20,7 @@ _NO_RETRY = (b"x-should-retry", b"false")
 
 
 class SlowClientError(Exception):
-    """The client takes nothing; its answer is given up."""
+    """The client takes nothing, or is gone; its answer is given up."""
 
 
 class Reply:
@@ -69,5 +69,5 @@ class Reply:
         try:
             async with asyncio.timeout(self._write_s):
                 await self._send(message)
-        except TimeoutError:
+        except OSError:  # A TimeoutError is one; the others are of a connection that ended.
             raise SlowClientError from None
