@@ -123,7 +123,8 @@ class ShortFrames(Connection):
         together = b"".join(self._posted)
         self._posted.clear()
         self._posted_bytes = 0
-        if not self.transport.is_closing():
+        # The library may have answered the other end's close since they were posted.
+        if not self.transport.is_closing() and not self.protocol.eof_sent:
             self.transport.write(together)
 
     def hear(self, take: Callable[[bytes], bytes | None]) -> None:

@@ -198,6 +198,26 @@ async def test_what_was_to_be_sent_soon_is_lost_with_the_connection(pair: Pair) 
             await far.receive()
 
 
+async def test_what_was_to_be_sent_soon_is_not_said_after_the_answer_to_a_close(
+    pair: Pair,
+) -> None:
+    """The end that accepted ends its direction there: writing to it would be a defect."""
+    near, far = pair
+    loop = asyncio.get_running_loop()
+    defects: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: defects.append(context))
+    connection = far._connection
+    close = Frame(Opcode.CLOSE, b"\x03\xe8").serialize(mask=True)
+    far.send_now(b"too late", soon=True)
+    connection.data_received(close)
+    assert not connection.transport.is_closing()
+    async with asyncio.timeout(TIMEOUT):
+        with pytest.raises(ChannelClosed):
+            await far.receive()
+    await near.close()
+    assert not defects
+
+
 @pytest.mark.parametrize("taken", [0, 2, 5])
 async def test_of_many_messages_in_one_piece_those_are_heard_that_come_before_one_not_taken(
     pair: Pair, taken: int
