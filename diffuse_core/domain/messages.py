@@ -38,7 +38,16 @@ from diffuse_core.domain.wire import Message, Nonce, Text, WireSessionId
 from diffuse_core.errors import RefusalReason
 
 PROTOCOL_MAJOR = 2
-PROTOCOL_MINOR = 0
+PROTOCOL_MINOR = 1
+"""Nodes of one major version and any two minor ones work together; `tests.wire` holds us to it.
+
+The minor grows by one per release that adds something: a kind of message, which older nodes
+ignore; a field with a default, the last one in an array; a word in a Literal or a wider bound
+that only who asked for it is sent. Nothing may rest on what older nodes do not understand.
+The major grows with any other change: of a field's name, type, order, bound or meaning, of the
+handshake or the framing. Before either, `python -m tests.wire record` keeps what was written.
+2.1 added tools to requests, and calls of them to chat messages.
+"""
 
 MAX_DIGEST = 4096
 MAX_PUSH = 64

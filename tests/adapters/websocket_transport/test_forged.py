@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from diffuse_core.adapters.websocket_transport.connection import OPTIONS
 from diffuse_core.domain.channel import Credentials, Handshake, HandshakeFailed
+from diffuse_core.domain.messages import PROTOCOL_MINOR
 from diffuse_core.errors import Unreachable
 from tests.adapters.websocket_transport.meeting import (
     ALICE,
@@ -45,7 +46,7 @@ def proofs(role: Role) -> dict[str, bytes]:
     mine, other = (b"\x00", b"\x01") if role == "dialler" else (b"\x01", b"\x00")
 
     def signed(statement: bytes, label: str = "channel", whose: object = EVE) -> bytes:
-        return msgspec.msgpack.encode([EVE.node, whose.sign(label, statement), 2, 0])
+        return msgspec.msgpack.encode([EVE.node, whose.sign(label, statement), 2, PROTOCOL_MINOR])
 
     return {
         "right": signed(mine + PUBLIC + NET),
