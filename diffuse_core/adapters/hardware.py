@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import socket
 import sys
@@ -27,6 +28,7 @@ class SystemHardware:
         self._root = root
         self._groups = _memory_groups(root)
         self._process = psutil.Process()
+        self._last = HardwareSample(0.0, 1, 0, 0, 0)
         # The first call only sets the start of the interval that the next one reports.
         psutil.cpu_percent(interval=None)
 
@@ -39,7 +41,16 @@ class SystemHardware:
         return max(0, min(free))
 
     def sample(self) -> HardwareSample:
-        """Current figures; CPU use is that since the last call."""
+        """Current figures; CPU use is that since the last call.
+
+        Where nothing can be read now they are those of the last time: a process that has all
+        files open that it may goes on telling its owner what it does.
+        """
+        with contextlib.suppress(OSError, psutil.Error):
+            self._last = self._measured()
+        return self._last
+
+    def _measured(self) -> HardwareSample:
         total = int(psutil.virtual_memory().total)
         limits = [limit for group in self._groups if (limit := group.limit()) is not None]
         return HardwareSample(

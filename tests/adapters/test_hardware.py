@@ -36,6 +36,19 @@ def test_the_real_machine() -> None:
         assert reader.sample().open_files == sample.open_files + 1
 
 
+def test_a_process_that_may_open_no_more_files_tells_what_it_told_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = SystemHardware()
+    before = reader.sample()
+
+    def none_left() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(psutil, "virtual_memory", none_left)
+    assert reader.sample() == before
+
+
 def test_without_any_limit_the_machine_counts(tmp_path: Path) -> None:
     reader = SystemHardware(tmp_path)
     total = psutil.virtual_memory().total
