@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.identity import NodeId
     from diffuse_core.domain.reachability import RelayMode
+    from diffuse_core.domain.relay import RelayLimits
     from diffuse_core.domain.reservations import Candidate
     from diffuse_core.domain.roles import Role
     from diffuse_core.model_ports import DeviceKind
@@ -83,6 +84,8 @@ class NodeOptions:
     """Where others are to dial it, whatever Sentinels find; () takes its interfaces, and what
     they see."""
     relay: RelayMode = "auto"
+    relay_limits: RelayLimits | None = None
+    """What a sentinel gives to nodes that it relays for; None is as usual."""
     target_replicas: int = 2
     host: HostOptions | None = None
     drain: float | None = None
@@ -132,7 +135,7 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
             stack.push_async_callback(node.stop)
             relay: RelayService | None = None
             if options.role == "sentinel":
-                relay = _help_others(node, transport, stack)
+                relay = _help_others(node, transport, options.relay_limits, stack)
             address = await _listen(node, options)
             _be_reached(node, relays, options, address, stack)
             _announce(storage, node, address)
@@ -163,10 +166,13 @@ async def _listen(node: Node, options: NodeOptions) -> str:
 
 
 def _help_others(
-    node: Node, transport: CircuitTransport, stack: contextlib.AsyncExitStack
+    node: Node,
+    transport: CircuitTransport,
+    limits: RelayLimits | None,
+    stack: contextlib.AsyncExitStack,
 ) -> RelayService:
     """What a Sentinel does for nodes that may not be dialled."""
-    relay = RelayService(node, fresh_rng())
+    relay = RelayService(node, fresh_rng(), limits)
     stack.push_async_callback(relay.close)
     relay.start()
     stack.push_async_callback(DialBack(node.links, transport.base, node.clock).close)

@@ -14,6 +14,7 @@ import click
 
 from diffuse_core.cli.log_lines import set_logging as set_logging
 from diffuse_core.configuration import SECRET_VARIABLE
+from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import EXIT_INTERRUPTED
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
@@ -61,6 +62,13 @@ def finite(_context: click.Context, _option: click.Parameter, value: float) -> f
     if not math.isfinite(value):
         raise click.BadParameter(f"{value} is no usable number")
     return value
+
+
+def a_size(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """Refuse what is no size, before anything is begun."""
+    if text:
+        parse_size(text)
+    return text
 
 
 logged = adding(
@@ -191,6 +199,7 @@ holding = adding(
     click.option(
         "--memory",
         metavar="SIZE",
+        callback=a_size,
         help="What weights and KV cache may take, without Python and torch: 150MiB, 2GB. "
         "Default: most of what is free, on the GPU when that computes.",
     ),

@@ -22,8 +22,10 @@ from diffuse_core.cli.common import (
     threaded,
 )
 from diffuse_core.cli.hints import on_network
+from diffuse_core.cli.layers import from_flag
 from diffuse_core.cli.log_lines import errors_logged, name_node
 from diffuse_core.cli.operated import operated, operations
+from diffuse_core.cli.relay_limits import limited, relay_limits
 from diffuse_core.domain.identity import SHORT_LENGTH
 from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import UsageError
@@ -36,6 +38,7 @@ from diffuse_core.settings import (
 )
 
 if TYPE_CHECKING:
+    from diffuse_core.domain.relay import RelayLimits
     from diffuse_core.running import NodeOptions
     from diffuse_core.settings import NetworkOptions
 
@@ -77,6 +80,7 @@ relaying = adding(
 
 @click.command()
 @listening
+@limited
 @operated
 @common
 def sentinel(**given: Any) -> int:
@@ -86,6 +90,7 @@ def sentinel(**given: Any) -> int:
     diffuse sentinel
     diffuse sentinel --listen 0.0.0.0:9440 --public-addr sentinel.example.org:9440
     diffuse sentinel --metrics 9464 --log-format json
+    diffuse sentinel --bootstrap A:9440 --max-circuits 48 --bandwidth 8MiB
     """
     return _run(given, role="sentinel")
 
@@ -223,6 +228,8 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         )
     listen = parse_address(given["listen"], DEFAULT_PORT) if given["listen"] else None
     public = parse_public(given["public_addr"])
+    if given.get("relay") == "always" and from_flag("relay") and not from_flag("public_addr"):
+        public = ()  # What the environment or the file says was for another way of reaching it.
     if public and given.get("relay") == "always":
         raise UsageError(
             "--relay always keeps this node's addresses to itself, and --public-addr tells one; "
@@ -236,6 +243,7 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
         network=given["network"],
         public=public,
         relay=given.get("relay", "auto"),
+        relay_limits=_limits(given) if role == "sentinel" else None,
         target_replicas=given.get("target_replicas", 2),
         host=serving,
         drain=given.get("drain_timeout"),
@@ -246,6 +254,12 @@ def _options(given: dict[str, Any], role: Any) -> NodeOptions:
             role, given["network"], node, bound, reachable
         ),
     )
+
+
+def _limits(given: dict[str, Any]) -> RelayLimits:
+    from diffuse_core.adapters.websocket_transport.gate import MAX_CONNECTIONS
+
+    return relay_limits(given, MAX_CONNECTIONS)
 
 
 def _tell(
