@@ -107,8 +107,9 @@ def variable(place: Place, name: str) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean ...?`, or nothing."""
-    found = difflib.get_close_matches(word.lower(), list(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    lower = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(word.lower(), list(lower), n=1)
+    return f"; did you mean {lower[found[0]]!r}?" if found else ""
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:

@@ -31,7 +31,20 @@ FEED_S = 10.0
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @common
 def models(everything: bool, as_json: bool, **given: Any) -> None:
-    """List the models that can be served now."""
+    """List the models that can be served now.
+
+    With --all also the others, and for each who holds which layers, what is being loaded, and
+    what one more host of which size would mend. `NAME@FINGERPRINT` tells models of one name
+    apart that share no route.
+
+    \b
+    diffuse models
+    diffuse models --all --bootstrap 192.168.1.20:9440
+    diffuse models --json | jq -r '.models[].id'
+
+    \b
+    Defaults: servable models only, of the network that the node here is on.
+    """
     set_logging(given["log_level"], given["log_format"])
     view = _marked(run_until_done(_look(given)), given)
     from diffuse_core.cli.coverage_text import (
@@ -102,7 +115,19 @@ def _marked(view: NetworkView, given: dict[str, Any]) -> NetworkView:
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @common
 def status(as_json: bool, **given: Any) -> None:
-    """Show nodes and coverage; for the node running here also its telemetry."""
+    """Show nodes and coverage; for the node running here also its telemetry.
+
+    Holders are told along the layers (`0:10 x2, 10:20 x1`); `via 1a2b3c4d` is a node that is met
+    through a sentinel.
+
+    \b
+    diffuse status
+    diffuse status --bootstrap 192.168.1.20:9440
+    diffuse status --json
+
+    \b
+    Default: the node of this state directory is asked, else the network is looked for.
+    """
     set_logging(given["log_level"], given["log_format"])
     own = running_node(state_dir(given["state_dir"]))
     if own is not None and not given["bootstrap"]:

@@ -56,7 +56,14 @@ BYTES_WORDS = {
 def plan(as_json: bool, **given: Any) -> None:
     """Print the slice this machine would take, why, what it weighs and what it changes.
 
-    Also what more memory, or more machines like this one, would change.
+    Also what more memory, or more machines like this one, would change. With `--model auto` the
+    network's models are ranked by how much they need this machine. What is set for `diffuse host`
+    counts here as well.
+
+    \b
+    diffuse plan --model demo --memory 150MiB
+    diffuse plan --model auto --bootstrap 192.168.1.20:9440
+    diffuse plan --model ./model.gguf --dtype int4 --json
     """
     set_logging(given["log_level"], given["log_format"])
     given["is_path"] = Path(given["model"]).exists()

@@ -31,7 +31,12 @@ def quarantine() -> None:
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @stateful
 def list_(*, as_json: bool, state_dir: str | None) -> None:
-    """Show them, and those that are doubtful: used only where no other will do."""
+    """Show them, and those that are doubtful: used only where no other will do.
+
+    \b
+    diffuse quarantine list
+    diffuse quarantine list --json
+    """
     from diffuse_core.cli.quarantine_text import sign
 
     book, now = quarantine_book(state_dir), _now()
@@ -60,13 +65,22 @@ def list_(*, as_json: bool, state_dir: str | None) -> None:
 
 
 @quarantine.command()
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @stateful
-def clear(state_dir: str | None) -> None:
-    """Use all of them again."""
+def clear(*, as_json: bool, state_dir: str | None) -> None:
+    """Use all of them again.
+
+    \b
+    diffuse quarantine clear
+    diffuse quarantine clear --state-dir ~/second-node --json
+    """
     book = quarantine_book(state_dir)
     count = len({entry.node for entry in book.entries()})
     book.clear()
-    click.echo(f"forgot {count} node{'' if count == 1 else 's'}")
+    if as_json:
+        print_json({"forgotten": count})
+    else:
+        click.echo(f"forgot {count} node{'' if count == 1 else 's'}")
 
 
 def _now() -> float:

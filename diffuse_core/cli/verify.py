@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.common import (
+    a_size,
     chosen_contract,
     chosen_device,
     common,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--memory",
     metavar="SIZE",
+    callback=a_size,
     help="What weights may take; a model that needs more is verified window by window.",
 )
 @click.option(

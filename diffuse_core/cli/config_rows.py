@@ -1,0 +1,123 @@
+"""What `diffuse config` tells: settings of commands, found and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diffuse_core.cli.layers import commands_below, known_settings, places_of, setting_of
+from diffuse_core.configuration import APP_SETTINGS, nearest, variable
+from diffuse_core.domain.plain_text import clean
+from diffuse_core.errors import DiffuseError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from diffuse_core.configuration import Place, Setting, Sources
+
+MASK = "********"
+OTHER_VARIABLES = frozenset({"DIFFUSE_CONFIG", "DIFFUSE_ONLY_FLAGS"})
+Options = list[tuple["Setting", "click.Option | None"]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting of a command; `variable` is the one that is for this command alone."""
+
+    command: str
+    option: str
+    value: str | bool | int | float | list[str] | None
+    source: str
+    origin: str
+    variable: str
+
+
+def tables(root: click.Command) -> dict[str, tuple[Place, Options]]:
+    """Of every command, by its name, its place and its settings."""
+    found: dict[str, tuple[Place, Options]] = {}
+    for place, command in commands_below(root):
+        options: Options = [
+            (setting, option)
+            for option in command.params
+            if isinstance(option, click.Option) and (setting := setting_of(option)) is not None
+        ]
+        if options:
+            found[" ".join(place)] = place, options
+    found["app"] = ("app",), [(setting, None) for setting in APP_SETTINGS]
+    return found
+
+
+def rows_of(place: Place, options: Options, sources: Sources) -> Iterator[Row]:
+    """The settings of a command.
+
+    Raises:
+        UsageError: one is of another kind than its option.
+    """
+    for setting, option in options:
+        value = sources.find(setting, places_of(place, setting.key))
+        own = variable(place, setting.key)
+        name = " ".join(place)
+        if value is None:
+            yield Row(name, setting.key, _default(option), "default", "default", own)
+            continue
+        given: Any = value.given
+        if setting.secret:
+            given = MASK
+        elif isinstance(given, tuple):
+            given = [clean(one) for one in given]
+        elif isinstance(given, str):
+            given = clean(given)
+        yield Row(name, setting.key, given, value.source, value.origin, own)
+
+
+def _default(option: click.Option | None) -> Any:
+    """As click gives it where nothing is set; None where the command finds it by itself."""
+    if option is None:
+        return None
+    told: Any = option.get_default(click.Context(click.Command("none")))
+    if isinstance(told, tuple | list):
+        return [str(one) for one in told]
+    return told if isinstance(told, str | bool | int | float) else None
+
+
+def check_rows(root: click.Command, sources: Sources) -> list[str]:
+    """What cannot be used of what is set, each once."""
+    wrong: dict[str, None] = {}
+    for place, command in commands_below(root):
+        with click.Context(command, info_name=" ".join(place)) as context:
+            for option in command.params:
+                setting = setting_of(option)
+                if setting is None:
+                    continue
+                try:
+                    value = sources.find(setting, places_of(place, setting.key))
+                except UsageError as error:
+                    wrong[str(error)] = None
+                    continue
+                if value is None:
+                    continue
+                try:
+                    option.process_value(context, value.given)
+                except click.BadParameter as error:
+                    wrong[f"{value.origin}: {clean(error.message)}"] = None
+                except DiffuseError as error:
+                    wrong[f"{value.origin}: {error}"] = None
+    return list(wrong)
+
+
+def unknown_variables(root: click.Command, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables with our prefix that are no settings, with the nearest that is."""
+    known = {
+        variable(place, name)
+        for place, settings in known_settings(root).items()
+        for name, setting in settings.items()
+        if setting is not None
+    }
+    strange = [
+        name
+        for name in sorted(environ)
+        if name.startswith("DIFFUSE_") and name not in known | OTHER_VARIABLES
+    ]
+    return {clean(name): nearest(name, known) for name in strange}

@@ -1,0 +1,73 @@
+"""The root of all commands: its help lists them by what they are for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from diffuse_core.cli.layers import LayeredGroup, commands_below
+
+SECTIONS = {
+    "Be a part of the network": "host sentinel node drain stop",
+    "Use a model": "query chat serve demo",
+    "Look and measure": "status models plan verify bench doctor",
+    "Manage": "identity quarantine config service completions help",
+}
+"""Commands by what they are for, in the order of the help."""
+OTHERS = "Other commands"
+PATHS = {"FILE": "file", "ID|FILE": "file", "M": "file", "MODEL": "file", "DIR": "dir"}
+"""What a shell completes where the help names this."""
+
+
+class RootGroup(LayeredGroup):
+    """Lists commands in sections."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the help."""
+        named = [name for names in SECTIONS.values() for name in names.split()]
+        return sorted(
+            self.commands, key=lambda name: named.index(name) if name in named else len(named)
+        )
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each section with its commands."""
+        section_of = {name: title for title, names in SECTIONS.items() for name in names.split()}
+        found: dict[str, list[tuple[str, str]]] = {title: [] for title in (*SECTIONS, OTHERS)}
+        for name in self.list_commands(ctx):
+            command = self.commands[name]
+            if not command.hidden:
+                line = command.get_short_help_str(2 * formatter.width)
+                found[section_of.get(name, OTHERS)].append((name, line))
+        for title, lines in found.items():
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+
+
+class _PathText(click.types.StringParamType):
+    """A text that a shell completes with the names of files or directories."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Leave it to the shell, which knows paths best."""
+        return [CompletionItem(incomplete, type=self._kind)]
+
+
+def complete_paths(root: click.Command) -> None:
+    """Let shells complete paths where options and arguments take some."""
+    for _, command in commands_below(root):
+        for param in command.params:
+            kind = PATHS.get(_metavar(param))
+            if kind is not None and type(param.type) is click.types.StringParamType:
+                param.type = _PathText(kind)
+
+
+def _metavar(param: click.Parameter) -> str:
+    named: Any = param.metavar or (param.name if isinstance(param, click.Argument) else "")
+    return str(named).upper()

@@ -1,0 +1,140 @@
+"""`diffuse config`: what counts, where it comes from, and a first file."""
+
+from __future__ import annotations
+
+import json
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from diffuse_core.cli import cli, run
+from diffuse_core.cli.config_example import EXAMPLE
+from diffuse_core.cli.layers import known_settings
+from diffuse_core.configuration import config_path, problems, read_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the file of settings is to be."""
+    path = tmp_path / "new" / "config.toml"
+    monkeypatch.setenv("DIFFUSE_CONFIG", str(path))
+    monkeypatch.delenv("DIFFUSE_MDNS", raising=False)
+    return path
+
+
+def written(file: Path, text: str) -> Path:
+    file.parent.mkdir()
+    file.touch(0o600)
+    file.write_text(text)
+    return file
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run(["config", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_it_says_where_each_setting_comes_from(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(file, 'threads = 2\nbootstrap = ["a:1", "b:2"]\n[host]\nmemory = "1GiB"\n')
+    monkeypatch.setenv("DIFFUSE_HOST_DTYPE", "int4")
+    rows = {row["option"]: row for row in told(capsys, "show", "host")["settings"]}
+    assert [rows["memory"][key] for key in ("value", "source", "origin", "variable")] == [
+        "1GiB",
+        "file",
+        f"host.memory in {file}",
+        "DIFFUSE_HOST_MEMORY",
+    ]
+    assert [rows["dtype"][key] for key in ("value", "source", "origin")] == [
+        "int4",
+        "environment",
+        "DIFFUSE_HOST_DTYPE",
+    ]
+    assert rows["threads"]["value"] == "2"
+    assert rows["bootstrap"]["value"] == ["a:1", "b:2"]
+    assert (rows["target-replicas"]["value"], rows["target-replicas"]["source"]) == (2, "default")
+    assert "json" not in rows
+    assert "exit-with-parent" not in rows
+    assert run(["config", "show"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"file: {file}"
+    assert any(line.split()[:2] == ["memory", "1GiB"] for line in lines)
+
+
+def test_a_secret_is_not_shown(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(file, "network-key = 'hush'\n")
+    monkeypatch.setenv("DIFFUSE_CHAT_NETWORK_KEY", "hush")
+    for arguments in (["show"], ["show", "chat"], ["show", "--json"], ["check"]):
+        assert run(["config", *arguments]) == 0
+        shown = capsys.readouterr()
+        assert "hush" not in shown.out + shown.err
+    assert run(["config", "show", "chat"]) == 0
+    assert "********" in capsys.readouterr().out
+
+
+def test_the_app_has_a_table_too(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(file, 'theme = "dark"\n[app]\nmodel = "demo"\n')
+    rows = {row["option"]: row for row in told(capsys, "show", "app")["settings"]}
+    assert (rows["theme"]["value"], rows["model"]["value"]) == ("dark", "demo")
+
+
+def test_an_unknown_command_is_named_with_the_nearest(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(file, "")
+    assert run(["config", "show", "hots"]) == 2
+    assert "did you mean 'host'?" in capsys.readouterr().err
+
+
+def test_check_finds_what_flags_would_refuse(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(file, '[host]\nmemory = "lots"\n[query]\ntop-p = 7\n')
+    monkeypatch.setenv("DIFFUSE_TIMINGS", "perhaps")
+    monkeypatch.setenv("DIFFUSE_HOST_MEMROY", "1")
+    assert run(["config", "check"]) == 2
+    out = capsys.readouterr().out
+    assert f"host.memory in {file}: 'lots' is no size" in out
+    assert f"query.top-p in {file}: 7.0 is not in the range" in out
+    assert "DIFFUSE_TIMINGS: 'perhaps' is neither 1 nor 0" in out
+    assert "DIFFUSE_HOST_MEMROY is no setting; did you mean 'DIFFUSE_HOST_MEMORY'?" in out
+    monkeypatch.delenv("DIFFUSE_TIMINGS")
+    file.write_text("threads = 2\n")
+    assert run(["config", "check"]) == 0
+
+
+def test_init_writes_a_file_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "init"]) == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text() == EXAMPLE
+    file.write_text("threads = 2\n")
+    assert run(["config", "init"]) == 2
+    assert "is there already, and is not overwritten" in capsys.readouterr().err
+    assert file.read_text() == "threads = 2\n"
+
+
+def test_every_line_of_the_example_can_be_used(file: Path) -> None:
+    lines = EXAMPLE.splitlines()
+    setting = [line[2:] for line in lines if " = " in line or line.startswith("# [")]
+    assert len(setting) > 20
+    written(file, "\n".join(setting))
+    assert list(problems(read_config(), known_settings(cli))) == []
+    assert run(["config", "check"]) == 0
+
+
+def test_path_tells_the_place_even_where_the_file_is_of_no_use(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(file, "nonsense")
+    assert run(["config", "path"]) == 0
+    assert capsys.readouterr().out == f"{file}\n"
+    monkeypatch.delenv("DIFFUSE_CONFIG")
+    assert config_path().name == "config.toml"
+    assert config_path().parent.name == "diffuse"
