@@ -10,15 +10,20 @@ import click
 from diffuse_core import __version__
 from diffuse_core.cli.bench import bench
 from diffuse_core.cli.chat import chat
+from diffuse_core.cli.completions import answer_shell, completions
+from diffuse_core.cli.config import config
 from diffuse_core.cli.demo import demo
 from diffuse_core.cli.doctor import doctor
+from diffuse_core.cli.help_topics import help_
 from diffuse_core.cli.identity import identity
-from diffuse_core.cli.layers import LayeredGroup, switch_both_ways
+from diffuse_core.cli.layers import switch_both_ways
 from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.cli.plan import plan
 from diffuse_core.cli.quarantine import quarantine
 from diffuse_core.cli.query import query
+from diffuse_core.cli.root import RootGroup, complete_paths
+from diffuse_core.cli.serve import serve
 from diffuse_core.cli.stop import drain, stop
 from diffuse_core.cli.verify import verify
 from diffuse_core.domain.plain_text import clean
@@ -29,17 +34,22 @@ EXIT_OUTPUT = 74
 """What sysexits.h calls EX_IOERR."""
 
 EPILOG = """\b
-Exit codes: 0 good · 2 usage · 3 model unknown, unusable
-or different in slices · 4 model incomplete ·
-5 no node reachable · 6 refused or busy · 7 stages lost ·
-8 doctor found a problem · 74 output failed ·
-130 interrupted · 141 the reader of a pipe went away · 128+n ended by signal n.
-Errors go to stderr, data to stdout.
+Exit codes:
+    0  good                               6  refused or busy
+    2  usage                              7  stages lost
+    3  model unknown, unusable or         8  doctor found a problem
+       different in slices               74  output failed
+    4  model incomplete                 130  interrupted (Ctrl+C)
+    5  no node reachable                141  the reader of a pipe went away
+                                      128+n  ended by signal n
+
+Errors go to stderr, data to stdout. Options come from flags, else DIFFUSE_* in the environment,
+else a file (`diffuse config`). Guides: `diffuse help`.
 """
 
 
 @click.group(
-    cls=LayeredGroup,
+    cls=RootGroup,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -67,16 +77,21 @@ COMMANDS = (
     bench,
     query,
     chat,
+    serve,
     demo,
     verify,
     stop,
     drain,
     identity,
     quarantine,
+    config,
+    completions,
+    help_,
 )
 for _command in COMMANDS:
     cli.add_command(_command)
 switch_both_ways(cli)
+complete_paths(cli)
 
 
 def _open_missing_streams() -> None:
@@ -94,6 +109,8 @@ def _drop_output() -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run a command; its exit code. Errors meant for people are printed, never a traceback."""
     _open_missing_streams()
+    if (answered := answer_shell(cli, os.environ)) is not None:
+        return answered
     try:
         given = sys.argv[1:] if arguments is None else arguments
         with cli.make_context("diffuse", list(given)) as context:
