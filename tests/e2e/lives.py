@@ -24,7 +24,7 @@ from diffuse_core.settings import NetworkOptions, running_node
 from tests.e2e.processes import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from diffuse_core.domain.view import Event, NetworkView, Telemetry
@@ -61,8 +61,8 @@ class Life:
     def ready(self) -> bool:
         """Whether it last told that it serves a slice; a sentinel whether it told anything."""
         last = self.samples[-1][1] if self.samples else None
-        sentinel = self.name.startswith("sentinel")
-        return last is not None and (sentinel or last.stage == "ready")
+        holds_nothing = self.name.startswith(("sentinel", "node"))
+        return last is not None and (holds_nothing or last.stage == "ready")
 
     def age(self) -> float:
         """Seconds from its start to what it told last."""
@@ -113,14 +113,19 @@ class Watch:
 
     # --- what is done to them ---------------------------------------------------------------
 
-    async def start(self, name: str, *extra: str) -> Life:
-        """Start a node and attach to it; a sentinel if its name begins so."""
-        if name.startswith("sentinel"):
-            arguments = ["sentinel", "--listen", "127.0.0.1:0"]
-        else:
-            arguments = ["host", "--model", str(self._model), "--listen", "127.0.0.1:0"]
+    async def start(
+        self, name: str, *extra: str, model: Path | None = None, within: Sequence[str] = ()
+    ) -> Life:
+        """Start a node behind the words `within`, and attach to it.
+
+        Its role is what its name begins with: a sentinel, a node without a slice, else a host.
+        """
+        role = name.partition("-")[0]
+        arguments = [role, "--listen", "127.0.0.1:0"]
+        if role not in ("sentinel", "node"):
+            arguments = ["host", *arguments[1:], "--model", str(model or self._model)]
             arguments += ["--threads", "1", "--dtype", "fp32"]
-        process = self.processes.start(name, *arguments, *self._options, *extra)
+        process = self.processes.start(name, *arguments, *self._options, *extra, within=within)
         began = time.time()
         deadline = time.monotonic() + LISTEN_S
         directory = self._directory / name

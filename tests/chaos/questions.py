@@ -1,0 +1,159 @@
+"""Questions of which the right answers are known: one process with the whole model gives them.
+
+Each prompt begins with a word that must not be found in any log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from diffuse_core.domain.alternatives import alternative_seed
+from diffuse_core.domain.decoding import DecodingParams, SamplingParams
+from diffuse_core.domain.sampling import Sampler
+from tests.services.tiny_model import ids, words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from transformers import LlamaForCausalLM
+
+    from tests.services.tiny_model import TinyModel
+
+CANARY = "zq7canary"
+"""No word of the tiny model: it takes that for its first one."""
+LENGTHS = (2, 5, 9, 14, 22, 40, 77, 160, 420, 1100)
+"""Of prompts, in tokens: up to three pieces. Long ones are asked less often (see `load_plan`)."""
+MOST = 96
+"""Tokens of an answer."""
+MOST_AT_ONCE = 3
+"""Answers to one question (`--n`)."""
+TEMPERATURE = 1.0
+NEARLY_TIED = 1e-3
+"""Of two logits: another order of the same sums could let either win."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked; `seed` None is greedy."""
+
+    number: int
+    length: int
+    seed: int | None
+    text: str
+    ids: tuple[int, ...]
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """As the request has it."""
+        if self.seed is None:
+            return SamplingParams()
+        return SamplingParams(temperature=TEMPERATURE, seed=self.seed)
+
+    def seed_of(self, index: int) -> int | None:
+        """The seed of the answer with this index among several."""
+        return None if self.seed is None else alternative_seed(self.seed, index)
+
+
+def tiny_questions() -> tuple[Question, ...]:
+    """Those that the tiny model is asked: each length greedily, and drawn with a seed."""
+    found = []
+    for length in LENGTHS:
+        for seed in (None, 1000 + length):
+            salt = len(found)
+            text = f"{CANARY} {words(length, salt)}"
+            found.append(Question(len(found), length, seed, text, (0, *ids(length, salt))))
+    return tuple(found)
+
+
+class _Draws(LogitsProcessor):  # type: ignore[misc]
+    """Lets `generate` say what the Sampler draws; and how near another token was."""
+
+    def __init__(self, sampler: Sampler, *, greedy: bool) -> None:
+        self._sampler = sampler
+        self._greedy = greedy
+        self.margin = float("inf")
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        rows = scores.float().numpy()
+        token = self._sampler.choose(rows, input_ids.shape[1], ())[0].token
+        if self._greedy:
+            best = scores[0].topk(2).values
+            self.margin = min(self.margin, float(best[0] - best[1]))
+        chosen = torch.full_like(scores, -torch.inf)
+        chosen[0, token] = 0.0
+        return chosen
+
+
+@dataclass
+class RightAnswers:
+    """Of each question and seed the first MOST tokens, the end of a turn ignored."""
+
+    model: LlamaForCausalLM
+    path: Path
+    name: str
+    stop_ids: tuple[int, ...]
+    questions: tuple[Question, ...]
+    _known: dict[tuple[int, int | None], tuple[int, ...]] = field(default_factory=dict)
+
+    async def learn(self) -> None:
+        """Compute all; questions whose greedy answer is nearly tied are left out."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        kept = [one for one in self.questions if await asyncio.to_thread(self._learn, one)]
+        self.questions = tuple(kept)
+        torch.set_num_threads(threads)
+
+    def _learn(self, question: Question) -> bool:
+        seeds = {question.seed_of(index) for index in range(MOST_AT_ONCE)}
+        for seed in seeds:
+            tokens, margin = self._say(question, seed)
+            if margin < NEARLY_TIED:
+                return False
+            self._known[question.number, seed] = tokens
+        return True
+
+    def _say(self, question: Question, seed: int | None) -> tuple[tuple[int, ...], float]:
+        sampling = question.sampling
+        if seed is not None:
+            sampling = SamplingParams(temperature=TEMPERATURE, seed=seed)
+        draws = _Draws(
+            Sampler(DecodingParams(MOST, sampling), len(question.ids)), greedy=seed is None
+        )
+        given = torch.tensor([question.ids])
+        with torch.inference_mode():
+            out = self.model.generate(
+                given,
+                attention_mask=torch.ones_like(given),
+                max_new_tokens=MOST,
+                do_sample=False,
+                pad_token_id=0,
+                eos_token_id=None,
+                logits_processor=LogitsProcessorList([draws]),
+            )
+        return tuple(out[0, len(question.ids) :].tolist()), draws.margin
+
+    def right(self, question: Question, count: int, index: int = 0) -> tuple[int, ...]:
+        """The first `count` tokens of the answer, of the one with this index among several."""
+        return self._known[question.number, question.seed_of(index)][:count]
+
+    def right_turn(self, question: Question, count: int) -> tuple[int, ...]:
+        """The same where the end of a turn ends it; that token is part of it."""
+        said = self.right(question, count)
+        ends = [at for at, token in enumerate(said) if token in self.stop_ids]
+        return said[: ends[0] + 1] if ends else said
+
+
+def of_tiny(model: TinyModel) -> RightAnswers:
+    """Those of the tiny model."""
+    return RightAnswers(model.reference, model.path, "tiny", model.stop_ids, tiny_questions())
+
+
+def is_prefix(tokens: Sequence[int], right: Sequence[int]) -> bool:
+    """Whether an answer that broke off says what the whole one begins with."""
+    return tuple(tokens) == tuple(right[: len(tokens)])
