@@ -86,7 +86,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 )
 @click.option(
     "--seed",
-    type=click.IntRange(0, 2**31 - 1),
+    type=click.IntRange(0, 2**63 - 1),
     default=1,
     show_default=True,
     help="Of the words of the prompts.",

@@ -71,7 +71,7 @@ def title(name: str) -> str:
     way, _, kind = name.partition(".")
     if way.startswith("sessions_"):
         count = way.removeprefix("sessions_")
-        shown = f"{count} session{'' if count == '1' else 's'} at once"
+        shown = "1 session, short prompt" if count == "1" else f"{count} sessions at once"
     else:
         shown = _WAYS.get(way, way)
     return f"{shown}: {_TITLES.get(kind, kind)}"
@@ -95,6 +95,8 @@ def text_lines(results: Results, conditions: dict[str, Any], former: Former | No
         lines += [f"  {clean_line(event)}" for event in results.events[:SHOWN_EVENTS]]
     if former is not None:
         lines += unlike(conditions, former)
+    if exact := [n for n in sorted(results.prompt_lengths) if n != conditions["prompt_tokens"]]:
+        lines.append(f"prompts came out as {_shown(exact)} tokens; prefill counts these")
     if not results.complete:
         lines.append(f"not complete: {results.rounds} rounds were measured")
     return lines
@@ -206,6 +208,7 @@ def plain_data(
         "bench": FORMAT,
         "complete": results.complete,
         "conditions": conditions,
+        "prompt_lengths": sorted(results.prompt_lengths),
         "rows": rows,
         "stages": stages,
         "routes": [{"route": route, "answers": n} for route, n in results.routes.items()],

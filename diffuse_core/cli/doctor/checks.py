@@ -25,6 +25,7 @@ from diffuse_core.cli.doctor import clocks, here, machine, models, network, soft
 from diffuse_core.cli.doctor.checking import Check, blocking
 from diffuse_core.cli.doctor.in_thread import in_thread
 from diffuse_core.cli.doctor.machine_facts import file_limits, memory_facts, thread_facts
+from diffuse_core.cli.doctor.settings import judge_settings, settings_facts
 from diffuse_core.cli.doctor.surroundings import (
     LEAST_CACHE,
     LEAST_STATE,
@@ -39,6 +40,8 @@ from diffuse_core.settings import DEFAULT_PORT, PORT_TRIES, cache_dir, running_n
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import click
 
     from diffuse_core.cli.doctor.findings import Finding
     from diffuse_core.cli.doctor.looking import Look
@@ -61,12 +64,13 @@ class Asked:
     serve_port: int
     serve_named: bool
     models: tuple[str, ...]
+    root: click.Command
 
 
 def checks_of(asked: Asked, look: Look) -> list[Check]:
     """All checks, by group in the order that they are shown in."""
     return [
-        *_software(),
+        *_software(asked),
         *_machine(asked),
         *_models(asked),
         *_here(asked),
@@ -74,11 +78,12 @@ def checks_of(asked: Asked, look: Look) -> list[Check]:
     ]
 
 
-def _software() -> Iterator[Check]:
+def _software(asked: Asked) -> Iterator[Check]:
     group = "Software"
     yield blocking(group, "python", lambda: software.judge_python(python_facts()))
     yield blocking(group, "libraries", lambda: software.judge_libraries(libraries()))
     yield Check(group, "torch", _torch, TORCH_S)
+    yield blocking(group, "settings", lambda: judge_settings(*settings_facts(asked.root)))
 
 
 async def _torch() -> list[Finding]:

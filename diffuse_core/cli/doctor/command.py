@@ -83,6 +83,7 @@ def _asked(given: dict[str, Any]) -> Asked:
         serve_port=given["serve_port"] or SERVE_PORT,
         serve_named=given["serve_port"] is not None,
         models=tuple(dict.fromkeys(given["models"])),
+        root=click.get_current_context().find_root().command,
     )
 
 

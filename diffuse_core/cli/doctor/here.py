@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from diffuse_core.settings import NetworkOptions
 
 KEYS = ("identity.key", "owner.key")
-API_KEY = "api.key"
 ATTACH_S = 4.0
 
 
@@ -51,6 +50,8 @@ def judge_keys(state: Path) -> Finding:
 
 def judge_api_key(state: Path) -> Finding | None:
     """Whether only its owner can read the key of `diffuse serve`; None where there is none."""
+    from diffuse_core.adapters.file_storage.api_key import API_KEY
+
     path = state / API_KEY
     try:
         found = path.stat()
