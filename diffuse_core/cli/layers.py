@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from diffuse_core.configuration import ConfigFile, Kind, Place
 
 ONE_CALL = frozenset(
-    {"all", "ask", "check", "compare", "dry-run", "force", "help", "install", "json", "now", "owner"}
-    | {"prompt", "stdin", "uninstall", "version", "yes"}
+    {"all", "ask", "check", "compare", "dry-run", "force", "help", "install", "json", "now"}
+    | {"owner", "prompt", "stdin", "uninstall", "version", "yes"}
 )
 """Options that say what to do this once: no file and no variable gives them."""
 RIVALS = {
