@@ -24,6 +24,7 @@ from diffuse_core.cli.quarantine import quarantine
 from diffuse_core.cli.query import query
 from diffuse_core.cli.root import RootGroup, complete_paths
 from diffuse_core.cli.serve import serve
+from diffuse_core.cli.service import service
 from diffuse_core.cli.stop import drain, stop
 from diffuse_core.cli.verify import verify
 from diffuse_core.domain.plain_text import clean
@@ -82,6 +83,7 @@ COMMANDS = (
     verify,
     stop,
     drain,
+    service,
     identity,
     quarantine,
     config,

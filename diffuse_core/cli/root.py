@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from diffuse_core.cli.layers import LayeredGroup, commands_below
 
 SECTIONS = {
-    "Be a part of the network": "host sentinel node drain stop",
+    "Be a part of the network": "host sentinel node service drain stop",
     "Use a model": "query chat serve demo",
     "Look and measure": "status models plan verify bench doctor",
     "Manage": "identity quarantine config service completions help",

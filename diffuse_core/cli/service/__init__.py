@@ -1,0 +1,218 @@
+"""The command that makes a node a service of the machine: service."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from diffuse_core.cli.common import adding, print_json, table
+from diffuse_core.cli.service.inner import read_inner
+from diffuse_core.cli.service.systemctl import (
+    path_of,
+    remove_unit,
+    require_systemd,
+    run_all,
+    shown,
+    systemctl,
+    write_unit,
+)
+from diffuse_core.cli.service.unit import Scope, Unit, check_unit, words_of
+
+KINDS = {
+    "container": "Containerfile",
+    "compose": "compose.yaml",
+    "grafana": "grafana.json",
+    "prometheus": "prometheus.yml",
+    "alerts": "alerts.yml",
+}
+_INNER: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+# Eager: they say what to do this once, so no file and no variable gives them.
+scoped = adding(
+    click.option(
+        "--user", "scope", flag_value="user", is_eager=True, help="A service of yours alone."
+    ),
+    click.option(
+        "--system", "scope", flag_value="system", is_eager=True, help="A service of the machine."
+    ),
+)
+named = click.option(
+    "--name",
+    metavar="NAME",
+    is_eager=True,
+    help="Of the unit. Default: diffuse-COMMAND, as diffuse-host.",
+)
+forced = click.option(
+    "--force", is_flag=True, is_eager=True, help="Also where somebody else wrote the unit."
+)
+at_once = click.option(
+    "--now", is_flag=True, is_eager=True, help="Run the commands that are printed otherwise."
+)
+made = adding(
+    scoped,
+    named,
+    click.option(
+        "--run-as",
+        metavar="USER",
+        is_eager=True,
+        help="Run a service of the machine as USER. Default: a user that systemd makes up, which "
+        "can read what everybody can.",
+    ),
+)
+inner_words = click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [OPTIONS]..."
+)
+
+
+@click.group()
+def service() -> None:
+    """Run a host, sentinel, node or API server as a service of this machine.
+
+    Options of the service come before the command that it runs, whose options follow it. Nothing
+    is run by `print`, which works on every machine.
+
+    \b
+    diffuse service print host --model demo --memory 4GiB
+    diffuse service install --now host --model demo --memory 4GiB --metrics 9464
+    diffuse service status
+    diffuse service file compose > compose.yaml
+
+    Secrets never stand in a unit: give --network-key-file FILE, or write DIFFUSE_NETWORK_KEY=...
+    into /etc/diffuse/NAME.env, of mode 0600.
+    """
+
+
+@service.command("print", context_settings=_INNER)
+@made
+@inner_words
+def print_unit(words: tuple[str, ...], **given: Any) -> None:
+    """Print the systemd unit of a service, and do nothing else.
+
+    \b
+    diffuse service print host --model demo --memory 4GiB
+    diffuse service print --user --name second sentinel --listen 0.0.0.0:9450
+    """
+    click.echo(_unit(words, given).text(), nl=False)
+
+
+@service.command(context_settings=_INNER)
+@made
+@forced
+@at_once
+@inner_words
+def install(words: tuple[str, ...], force: bool, now: bool, **given: Any) -> None:
+    """Write the systemd unit of a service. As root one of the machine, else one of yours.
+
+    What it prints then starts the service, now and whenever the machine starts; `--now` does it.
+
+    \b
+    diffuse service install host --model demo --memory 4GiB
+    diffuse service install --user --now sentinel
+    """
+    unit = _unit(words, given)
+    text = unit.text()
+    require_systemd()
+    path = path_of(unit.scope, unit.name)
+    new = write_unit(path, text, force=force)
+    click.echo(f"{'wrote' if new else 'unchanged:'} {path}", err=True)
+    start = [systemctl(unit.scope, "daemon-reload")]
+    start.append(systemctl(unit.scope, "enable", "--now", f"{unit.name}.service"))
+    if not new:
+        start.append(systemctl(unit.scope, "restart", f"{unit.name}.service"))
+    _do(start, "to start it:", now=now)
+    if unit.scope == "user":
+        click.echo(
+            "to have it run while you are not logged in:\n"
+            f"  loginctl enable-linger {getpass.getuser()}"
+        )
+
+
+@service.command()
+@scoped
+@named
+@forced
+@at_once
+def uninstall(scope: Scope | None, name: str | None, force: bool, now: bool) -> None:
+    """Remove the systemd unit of a service; its state and what it downloaded stay.
+
+    \b
+    diffuse service uninstall --now
+    diffuse service uninstall --user --name second
+    """
+    require_systemd()
+    chosen, unit = scope or _usual_scope(), name or "diffuse-host"
+    path = path_of(chosen, unit)
+    stop = systemctl(chosen, "disable", "--now", f"{unit}.service")
+    if now and path.exists():
+        run_all([stop])
+    remove_unit(path, force=force)
+    click.echo(f"removed {path}", err=True)
+    rest = [systemctl(chosen, "daemon-reload")]
+    _do(rest if now else [systemctl(chosen, "stop", f"{unit}.service"), *rest], "then:", now=now)
+
+
+@service.command()
+@scoped
+@named
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+def status(scope: Scope | None, name: str | None, as_json: bool) -> int:
+    """Tell what systemd knows of a service. Exit code 0 where it runs, else 1.
+
+    \b
+    diffuse service status
+    diffuse service status --user --name second --json
+    """
+    require_systemd()
+    found = shown(scope or _usual_scope(), name or "diffuse-host")
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(table([(key, value) for key, value in found.items() if value]))
+    return 0 if found.get("ActiveState") == "active" else 1
+
+
+@service.command("file")
+@click.argument("kind", type=click.Choice(list(KINDS)))
+def deploy_file(kind: str) -> None:
+    """Print a file for containers or monitoring, to begin with.
+
+    container: how an image is built. compose: a sentinel, a host and Prometheus. grafana: a
+    dashboard, to import. prometheus: what to scrape. alerts: what to be woken for.
+
+    \b
+    diffuse service file container > Containerfile
+    diffuse service file grafana > dashboard.json
+    """
+    place = files("diffuse_core.cli").joinpath("deploy", KINDS[kind])
+    click.echo(place.read_text(encoding="utf-8"), nl=False)
+
+
+def _usual_scope() -> Scope:
+    return "system" if os.name == "posix" and os.geteuid() == 0 else "user"
+
+
+def _unit(words: tuple[str, ...], given: dict[str, Any]) -> Unit:
+    root = click.get_current_context().find_root().command
+    inner = read_inner(cast("click.Group", root), words)
+    unit = Unit(
+        given["name"] or f"diffuse-{inner.command}",
+        given["scope"] or _usual_scope(),
+        inner,
+        Path(sys.executable),
+        given["run_as"],
+    )
+    check_unit(unit)
+    return unit
+
+
+def _do(commands: list[list[str]], heading: str, *, now: bool) -> None:
+    if now:
+        run_all(commands)
+    else:
+        click.echo(f"{heading}\n{words_of(commands)}")
