@@ -98,6 +98,11 @@ class Completion:
             chunk["usage"] = None
         return chunk
 
+    def counts(self) -> tuple[int, int]:
+        """Tokens of the prompt and of the answer, as far as it is complete."""
+        told = self._usage()
+        return told["prompt_tokens"], told["completion_tokens"]
+
     def _usage(self) -> dict[str, int]:
         return usage(self._choices, self._asked.n)
 

@@ -68,4 +68,5 @@ class Desk:
                     await stream(completion, running, reply, limits)
                     return
                 whole = await completion.whole(running)
+        reply.count(*completion.counts())
         await reply.json(whole)

@@ -40,7 +40,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Ends soon after the client has gone, whatever was going on."""
-        reply = Reply(send, self._limits.write_s)
+        reply = Reply(send, self._limits.write_s, scope.setdefault("state", {}))
         try:
             body = await self._body(receive)
         except ApiError as error:

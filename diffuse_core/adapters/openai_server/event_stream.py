@@ -47,4 +47,5 @@ async def stream(
         elif chunks := await completion.chunks(*told):
             await reply.write(b"".join(map(event, chunks)))
     last = b"".join(map(event, completion.last_chunks()))
+    reply.count(*completion.counts())
     await reply.end(last + DONE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,14 +24,23 @@ class SlowClientError(Exception):
 
 
 class Reply:
-    """The response to one request; `write_s` is how long the client may take for each piece."""
+    """The response to one request; `write_s` is how long the client may take for each piece.
 
-    def __init__(self, send: Send, write_s: float) -> None:
+    In `state`, which is the request's, the server may have put a `request_id`; what is counted
+    is put there for its log.
+    """
+
+    def __init__(self, send: Send, write_s: float, state: dict[str, Any]) -> None:
         self._send = send
         self._write_s = write_s
-        self._id = new_id("req_").encode()
+        self._state = state
+        self._id = str(state.get("request_id") or new_id("req_")).encode()
         self.started = False
         """Whether the status was sent."""
+
+    def count(self, prompt: int, completion: int) -> None:
+        """Note how many tokens the prompt and the answer have."""
+        self._state["tokens"] = (prompt, completion)
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Send status and headers. Raises SlowClientError, as all that sends."""

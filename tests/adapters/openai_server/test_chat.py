@@ -7,7 +7,7 @@ import pytest
 from diffuse_core.domain.alternatives import alternative_seed
 from diffuse_core.domain.view import ChatMessage
 from tests.adapters.openai_server.fake_answers import PRINT, PROMPT_TOKENS, FakeAnswers
-from tests.adapters.openai_server.web import CHAT, MESSAGES, Web
+from tests.adapters.openai_server.web import CHAT, MESSAGES, Told, Web
 
 
 async def test_a_whole_answer_has_the_shape_of_the_reference() -> None:
@@ -200,3 +200,12 @@ async def test_a_body_in_any_order_of_fields_and_with_a_name_in_other_letters() 
     body = b'{"messages":[{"content":"x","role":"user"}],"model":"TINY"}'
     told = await Web(FakeAnswers()).post(CHAT, body)
     assert told.json()["model"] == "tiny"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_servers_log_gets_the_counts_and_its_id_is_told(stream: bool) -> None:
+    told = Told(state={"request_id": "one"})
+    body = {"model": "tiny", "messages": MESSAGES, "stream": stream, "n": 2}
+    await Web(FakeAnswers()).post(CHAT, body, told)
+    assert told.headers["x-request-id"] == "one"
+    assert told.state["tokens"] == (PROMPT_TOKENS, 8)

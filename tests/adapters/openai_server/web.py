@@ -29,6 +29,7 @@ class Told:
     headers: dict[str, str] = field(default_factory=dict)
     parts: list[bytes] = field(default_factory=list)
     complete: bool = False
+    state: dict[str, Any] = field(default_factory=dict)
 
     @property
     def body(self) -> bytes:
@@ -100,6 +101,7 @@ class Web:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
+            "state": told.state,
             "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
         }
         leave = leave or asyncio.Event()
