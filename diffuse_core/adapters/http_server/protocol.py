@@ -223,7 +223,7 @@ class BoundedProtocol(H11Protocol):
         """Run the app. Nothing that it raises reaches uvicorn, which would log its text."""
         cycle = self.cycle
         self._task = asyncio.current_task()
-        if (problem := self._unsound(scope["headers"])) is not None:
+        if (problem := self._unsound(scope)) is not None:
             self._hang_up(problem)
             return
         try:
@@ -239,21 +239,25 @@ class BoundedProtocol(H11Protocol):
         if not cycle.response_complete and not cycle.disconnected:
             self._hang_up(refusal)
 
-    def _unsound(self, headers: Headers) -> Refusal | None:
+    def _unsound(self, scope: Scope) -> Refusal | None:
         """What is wrong with a head that h11 let through."""
+        headers: Headers = scope["headers"]
+        if scope["http_version"] not in ("1.0", "1.1"):
+            return Refusal(505, "this server speaks HTTP/1.1; ask in that", "invalid_request")
         names = [name for name, _ in headers]
         if b"content-length" in names and b"transfer-encoding" in names:
             # RFC 9112 (6.1): who stands between may see another end of the request than we do.
             return Refusal(
                 400, "give content-length or transfer-encoding, not both", "invalid_request"
             )
-        size = sum(len(name) + len(value) + 4 for name, value in headers)
+        target = len(scope["raw_path"]) + len(scope["query_string"])
+        size = target + sum(len(name) + len(value) + 4 for name, value in headers)
         if len(headers) > self._limits.headers or size > self._limits.head_bytes:
             return self._large_head()
         return None
 
     def _large_head(self) -> Refusal:
-        most = f"{self._limits.headers} headers of {self._limits.head_bytes} bytes together"
+        most = f"{self._limits.headers} headers, with the path {self._limits.head_bytes} bytes"
         return Refusal(431, f"the headers are too large; send at most {most}", "headers_too_large")
 
 

@@ -73,7 +73,7 @@ class HttpServer:
         for task in tasks:
             task.cancel()
         if tasks:
-            log.info("cut %d answers that were still being given", len(tasks))
+            log.info("answers that were still being given and were cut: %d", len(tasks))
             await asyncio.wait(tasks, timeout=CUT_S)
         for connection in self._bounded():
             connection.shutdown()
