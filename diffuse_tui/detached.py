@@ -25,11 +25,13 @@ class Detached:
     Args:
         command: The command line.
         log: Where its output goes, for nobody else's eyes; an existing file is written anew.
+            It is only ever added to, so that others may do so as well.
         environment: Its environment.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-        with os.fdopen(open_private(log), "wb") as output:
+        with os.fdopen(open_private(log, append=True), "wb") as output:
+            output.truncate(0)
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
                 stdin=subprocess.DEVNULL,

@@ -155,8 +155,11 @@ class LocalNode:
             await self._stop_child()
             if self._runs():
                 await self.end(None)
-            command = own_command("host", *arguments, *self.place_arguments())
-            self._host = host = Detached(command, self._state / HOST_LOG, self.environment())
+            log = self._state / HOST_LOG
+            # It writes there itself, so that the file of weeks does not become too large.
+            told = ("--log-file", str(log))
+            command = own_command("host", *arguments, *self.place_arguments(), *told)
+            self._host = host = Detached(command, log, self.environment())
             with (
                 contextlib.suppress(OSError),
                 os.fdopen(open_private(self._state / HOST_PID), "w") as file,

@@ -200,9 +200,13 @@ def errors_logged(form: str, file: Path | None) -> Iterator[None]:
     try:
         yield
     except DiffuseError as error:
+        same = file is not None and _same_file(file)
+        if same and form != "json":
+            # Printed to stderr it gets there.
+            raise
         log = logging.getLogger("diffuse_core")
         log.error("%s", error, extra={"exit_code": error.exit_code})  # noqa: TRY400 - not a defect
-        if file is not None and not _same_file(file):
+        if file is not None and not same:
             raise
         raise SystemExit(error.exit_code) from None
 
