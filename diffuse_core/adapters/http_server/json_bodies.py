@@ -25,6 +25,8 @@ CODED = Refusal(415, "send the body as it is, without Content-Encoding", "unsupp
 CROWDED = Refusal(
     503, "too many large requests at a time; ask again", "unavailable", retry_after_s=1
 )
+_PIECES_A_VALUE = 5
+"""Most of them that a value has in JSON: its key, itself or its two ends, a comma."""
 # Possessive: a string of a million escapes must not make a million places to go back to.
 _PIECES = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]|,', re.DOTALL)
 
@@ -39,7 +41,7 @@ def json_problem(data: bytes, depth: int, values: int) -> str | None:
     if openers <= depth and openers + data.count(b",") < values:
         return None
     level = count = 0
-    for piece in _PIECES.finditer(data):
+    for at, piece in enumerate(_PIECES.finditer(data)):
         match data[piece.start()]:
             case 0x5B | 0x7B:
                 level += 1
@@ -49,10 +51,10 @@ def json_problem(data: bytes, depth: int, values: int) -> str | None:
             case 0x2C:
                 count += 1
             case _:
-                continue
+                pass
         if level > depth:
             return f"it is nested more than {depth} levels deep; nest less"
-        if count >= values:
+        if count >= values or at > _PIECES_A_VALUE * values:
             return f"it has more than {values} values; send less"
     return None
 

@@ -158,18 +158,18 @@ async def test_an_app_that_does_not_listen_is_cancelled_when_its_client_goes() -
 
 
 async def test_too_many_connections_are_refused() -> None:
-    seen = Seen()
+    app = endless(Seen(), b"x", 0.01)
     limits = replace(QUICK, drain_s=5.0)
-    async with serving(endless(seen, b"x", 0.01), limits) as server:
-        async with asyncio.TaskGroup() as group:
-            streams = [group.create_task(hold(server)) for _ in range(QUICK.connections)]
-            await asyncio.sleep(0.1)
-            assert server.connections == QUICK.connections
-            async with connected(server) as (reader, writer):
-                writer.write(request())
-                told = await until_closed(reader)
-            for stream in streams:
-                stream.cancel()
+    async with serving(app, limits) as server, asyncio.TaskGroup() as group:
+        streams = [group.create_task(hold(server)) for _ in range(QUICK.connections)]
+        async with asyncio.timeout(5):
+            while server.connections < QUICK.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        async with connected(server) as (reader, writer):
+            writer.write(request())
+            told = await until_closed(reader)
+        for stream in streams:
+            stream.cancel()
     assert told.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1" in told
 
@@ -182,10 +182,11 @@ async def hold(server: HttpServer) -> None:
 
 
 async def test_an_idle_connection_makes_room_for_a_new_one() -> None:
-    async with serving(echo(Seen()), replace(QUICK, idle_s=4.0)) as server:
-        async with asyncio.timeout(4), connected(server) as (reader, writer):
-            writer.write(request())
-            await read_answer(reader)
+    limits = replace(QUICK, idle_s=4.0)
+    async with serving(echo(Seen()), limits) as server, connected(server) as (reader, writer):
+        writer.write(request())
+        await read_answer(reader)
+        async with asyncio.timeout(3):
             answers = [await ask(server, request()) for _ in range(3 * QUICK.connections)]
     assert {answer.status for answer in answers} == {200}
 
