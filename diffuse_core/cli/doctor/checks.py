@@ -72,7 +72,7 @@ def checks_of(asked: Asked, look: Look) -> list[Check]:
     return [
         *_software(asked),
         *_machine(asked),
-        *_models(asked),
+        *_models(asked, look),
         *_here(asked),
         *_network(asked, look),
     ]
@@ -125,16 +125,26 @@ def _place(name: str, path: Path) -> Finding:
     return judge_place(name, "DIFFUSE_CACHE_DIR", place_facts(path), LEAST_CACHE)
 
 
-def _models(asked: Asked) -> Iterator[Check]:
+def _models(asked: Asked, look: Look) -> Iterator[Check]:
     group = "Model files"
     cache = cache_dir()
     if "demo" not in asked.models:
         yield blocking(group, "demo model", lambda: models.judge_demo(cache, asked=False))
     for name in asked.models:
         hub = models.on_hub(name)
-        work = partial(models.judge_model, name, cache) if hub is None else None
-        yield blocking(group, name, work or partial(models.judge_hub, hub))  # type: ignore[arg-type]
+        if hub is not None:
+            yield blocking(group, name, partial(models.judge_hub, hub))
+            continue
+        yield blocking(group, name, partial(models.judge_model, name, cache))
+        yield Check(group, name, partial(_same_as_there, name, cache, look), NETWORK_S)
     yield blocking(group, "downloads", lambda: models.judge_left_over(*models.left_over(cache)))
+
+
+async def _same_as_there(name: str, cache: Path, look: Look) -> Finding | None:
+    """Whether a model here is that which the network has under its name."""
+    prints = await in_thread(lambda: models.fingerprints(name, cache))
+    view = await look.view()
+    return None if view is None or prints is None else models.judge_same(prints, view)
 
 
 def _here(asked: Asked) -> Iterator[Check]:

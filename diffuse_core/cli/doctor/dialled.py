@@ -69,8 +69,8 @@ async def _dial(address: str, links: Links, prober: Prober) -> AddressFacts:
     except TimeoutError:
         return AddressFacts(address, "connect", f"no answer within {CONNECT_S:g} s")
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        return AddressFacts(address, "connect", f"no connection: {why}")
+        why = os.strerror(error.errno) if error.errno else str(error)
+        return AddressFacts(address, "connect", f"no connection: {why.lower()}")
     return await _open(address, links, prober)
 
 

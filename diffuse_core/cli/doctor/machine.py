@@ -120,10 +120,11 @@ def judge_files(soft: int | None, hard: int | None) -> Finding:
         most = "without a limit" if soft is None else f"up to {soft}"
         return ok("open files", f"{most} files and sockets at a time", soft=soft)
     found = f"at most {soft} files and sockets at a time (ulimit -n)"
-    enough = hard is None or hard >= GOOD_FILES
-    step = f"run `ulimit -n {4096 if hard is None else min(hard, 4096)}` before the node"
-    if not enough:
-        step += f"; more than {hard} only root can allow (LimitNOFILE= of its service)"
+    wanted = 4096 if hard is None else min(hard, 4096)
+    steps = [f"run `ulimit -n {wanted}` before the node"] if wanted > soft else []
+    if wanted < GOOD_FILES:
+        steps.append(f"more than {hard} only root can allow (LimitNOFILE= of its service)")
+    step = "; ".join(steps)
     if soft < LEAST_FILES:
         return problem("open files", found, step, soft=soft, hard=hard)
     return warning("open files", found, step, soft=soft, hard=hard)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import threading
@@ -12,34 +13,36 @@ from diffuse_core.cli.doctor.findings import Finding, note, ok, problem, warning
 from diffuse_core.cli.doctor.here import split_step
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.selection import DEMO_ALIAS
+from diffuse_core.domain.shapes import ITEM_BYTES
 from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import DiffuseError, ModelUnknown
 from diffuse_core.settings import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from diffuse_core.adapters.models.hub_name import HubName
+    from diffuse_core.domain.shapes import Contract
+    from diffuse_core.domain.view import NetworkView
     from diffuse_core.model_ports import Progress, WeightSource
 
 PIECE = 2**20
-LEFT_OVER = (".part", ".new", ".tmp")
+LEFT_OVER = (".part", ".new")
 HUB_S = 3.0
+FILE = "model file"
 
 
 def judge_model(name: str, cache: Path) -> Finding:
     """Whether a model that somebody names can be used here; blocks. The hub is asked elsewhere."""
-    shown = f"file {clean_line(name, 64)}"
     if name == DEMO_ALIAS:
         return judge_demo(cache, asked=True)
     try:
-        source = _open_here(name)
-        return _judge_source(shown, source)
+        return _judge_source(name, _open_here(name))
     except DiffuseError as error:
-        return problem(shown, *split_step(error))
+        return problem(FILE, *split_step(error))
     except OSError as error:
-        why = f"it cannot be read: {error.strerror or error}"
-        return problem(shown, why, "mend that, or give another file")
+        why = f"{clean_line(name, 64)} cannot be read: {error.strerror or error}"
+        return problem(FILE, why, "mend that, or give another file")
 
 
 def on_hub(name: str) -> HubName | None:
@@ -58,16 +61,57 @@ def _open_here(name: str) -> WeightSource:
     return FileModelStore(no_demo).open(name, lambda _fraction: None)
 
 
-def _judge_source(shown: str, source: WeightSource) -> Finding:
+def _judge_source(name: str, source: WeightSource) -> Finding:
     shape = source.shape("bf16")
     size = shape.weight_bytes(Slice(0, shape.layers))
     source.bundle()
     found = (
-        f"{source.id}, {shape.layers} layers, {size_text(size)} in bf16, content "
-        f"{source.content[:12]}"
+        f"{clean_line(name, 64)}: {source.id}, {shape.layers} layers, {size_text(size)} in bf16, "
+        f"content {source.content[:12]}"
     )
     told = {"id": source.id, "layers": shape.layers, "bytes": size, "content": source.content}
-    return ok(shown, found, **told)
+    return ok(FILE, found, **told)
+
+
+def fingerprints(name: str, cache: Path) -> tuple[str, dict[Contract, str]] | None:
+    """A model's id and its fingerprint in each contract; None where it is not here, or is no use.
+
+    Blocks.
+    """
+    from diffuse_core.adapters.models.demo import SMOLLM2
+    from diffuse_core.adapters.models.gguf_source import GgufSource
+    from diffuse_core.domain.selection import DEMO_MODEL_ID
+    from diffuse_core.services.model_choice import reference
+
+    try:
+        if name == DEMO_ALIAS:
+            source: WeightSource = GgufSource(cache / "models" / SMOLLM2.file_name, DEMO_MODEL_ID)
+        else:
+            source = _open_here(name)
+    except (DiffuseError, OSError):
+        return None
+    found: dict[Contract, str] = {}
+    for contract in ITEM_BYTES:
+        # Not every model is computed in all of them.
+        with contextlib.suppress(DiffuseError):
+            found[contract] = reference(source, contract).fingerprint
+    return source.id, found
+
+
+def judge_same(prints: tuple[str, Mapping[Contract, str]], view: NetworkView) -> Finding | None:
+    """Whether hosts of the same content would share Routes; None where nobody has such a model."""
+    name, own = prints
+    there = [model for model in view.models if model.id == name]
+    if not there:
+        return None
+    same = [model for model in there if own.get(model.contract) == model.fingerprint]
+    told = {"id": name, "there": [model.fingerprint for model in there]}
+    if same:
+        found = f"{clean_line(name, 64)}: the network has the same, in {same[0].contract}"
+        return ok(FILE, found, **told)
+    found = f"the network's {clean_line(name, 64)} has other weights: no Route would have both"
+    step = "host the very file or revision that is hosted there; `diffuse models` tells it"
+    return warning(FILE, found, step, **told)
 
 
 def judge_demo(cache: Path, *, asked: bool) -> Finding:
@@ -136,7 +180,7 @@ def judge_hub(name: HubName) -> Finding:
 
     from diffuse_core.adapters.models.hub_client import HubClient, Pace
 
-    shown = f"hub {name}"
+    shown = "hub model"
     token = "with the token of this user" if get_token() else "without a token"
     try:
         pace = Pace(waits=(), connect=HUB_S, stall=HUB_S)
@@ -144,5 +188,5 @@ def judge_hub(name: HubName) -> Finding:
     except DiffuseError as error:
         why, step = split_step(error)
         return problem(shown, f"{why} ({token})", step)
-    found = f"commit {listing.commit[:12]}, {len(listing.files)} files, asked {token}"
+    found = f"{name}: commit {listing.commit[:12]}, {len(listing.files)} files, asked {token}"
     return ok(shown, found, commit=listing.commit)

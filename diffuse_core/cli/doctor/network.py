@@ -90,8 +90,10 @@ def judge_address(facts: AddressFacts) -> Finding:
     if facts.failed == "connect":
         step = "check that the node runs, its port, and firewalls in between; or leave it out"
         return problem(name, why, step, **told)
-    step = _STEPS.get(facts.reason, "check the port, or try again")
-    return problem(name, f"it is reached, but {why}", step, **told)
+    cause, _, step = why.removeprefix(f"cannot use {facts.address}: ").partition("; ")
+    cause = cause.removeprefix(f"{facts.address} ")
+    step = _STEPS.get(facts.reason, step or "check the port, or try again")
+    return problem(name, f"something answers, but {cause}", step, **told)
 
 
 def judge_look(view: NetworkView | None, why: str, asked: bool) -> Finding:

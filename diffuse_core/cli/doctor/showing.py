@@ -68,10 +68,12 @@ def show_group(group: str, findings: Sequence[Finding]) -> None:
 
 def summary(findings: Sequence[Finding]) -> str:
     """How many there are of each state, the worst first."""
-    words = {"ok": "ok", "note": "notes", "warning": "warnings", "problem": "problems"}
     counts = {state: sum(one.state == state for one in findings) for state in STATES}
-    told = [f"{counts[state]} {words[state]}" for state in reversed(STATES) if counts[state]]
-    return ", ".join(told)
+    return ", ".join(
+        f"{count} {state}{'s' if count > 1 and state != 'ok' else ''}"
+        for state in reversed(STATES)
+        if (count := counts[state])
+    )
 
 
 def _takes_signs() -> bool:
