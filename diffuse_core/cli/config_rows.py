@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from diffuse_core.configuration import Place, Setting, Sources
 
 MASK = "********"
-OTHER_VARIABLES = frozenset({"DIFFUSE_CONFIG", "DIFFUSE_ONLY_FLAGS"})
+OTHER_VARIABLES = frozenset({"DIFFUSE_CONFIG", "DIFFUSE_ONLY_FLAGS", "DIFFUSE_API_KEY"})
 Options = list[tuple["Setting", "click.Option | None"]]
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ONE_CALL = frozenset(
     {"all", "ask", "check", "compare", "dry-run", "force", "help", "install", "json", "now"}
-    | {"owner", "prompt", "stdin", "uninstall", "version", "yes"}
+    | {"owner", "print-key", "prompt", "stdin", "uninstall", "version", "yes"}
 )
 """Options that say what to do this once: no file and no variable gives them."""
 RIVALS = {
@@ -50,8 +50,8 @@ OWN_ONLY = {
 }
 """Of a network of its own: what is set for all commands is about another one. And what is asked
 by default is not all that is served."""
-READS_ALSO = {"plan": ("host",)}
-"""A plan tells what a host here would take, so what is set for that counts."""
+READS_ALSO = {"plan": ("host",), "doctor": ("host",)}
+"""These tell what a host here would take, or meet, so what is set for that counts."""
 
 
 def setting_of(option: click.Parameter) -> Setting | None:
