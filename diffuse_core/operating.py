@@ -144,6 +144,7 @@ async def reported(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         notifier.stopping()
+        notifier.close()
 
 
 async def _report(
