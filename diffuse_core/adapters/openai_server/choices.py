@@ -54,6 +54,7 @@ class Choices:
 
     async def __aenter__(self) -> Choices:
         self._begin(beside=False)
+        # Nothing here waits, so that no cancellation comes between.
         while len(self._tasks) < self._at_once and await self._gate.try_enter():
             self._begin(beside=True)
         return self

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from diffuse_core.adapters.openai_server.limits import ApiLimits
     from diffuse_core.adapters.openai_server.reply import Reply
     from diffuse_core.adapters.openai_server.shapes import Shape
+    from diffuse_core.domain.view import ModelView
     from diffuse_core.ports import Answers, Clock
 
 
@@ -55,13 +56,9 @@ class Desk:
 
     async def _complete(self, asked: Asked, shape: Shape, reply: Reply) -> None:
         limits = self._limits
+        model = await servable_model(self._answers, asked.request.model)
         async with self._gate.entered():
-            model = await servable_model(self._answers, asked.request.model)
-            calls = None
-            if asked.request.tools:
-                calls = await self._answers.tool_format(f"{model.id}@{model.fingerprint}")
-            created = int(self._clock.wall())
-            completion = Completion(self._answers, asked, model, shape, created, calls)
+            completion = await self._completion(asked, model, shape)
             running = Choices(self._answers, completion.requests, self._gate, limits.side_by_side)
             async with running:
                 if asked.stream:
@@ -70,3 +67,10 @@ class Desk:
                 whole = await completion.whole(running)
         reply.count(*completion.counts())
         await reply.json(whole)
+
+    async def _completion(self, asked: Asked, model: ModelView, shape: Shape) -> Completion:
+        calls = None
+        if asked.request.tools:
+            calls = await self._answers.tool_format(f"{model.id}@{model.fingerprint}")
+        created = int(self._clock.wall())
+        return Completion(self._answers, asked, model, shape, created, calls)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from diffuse_core.domain.view import Waiting
+
 if TYPE_CHECKING:
     from diffuse_core.adapters.openai_server.choices import Choices
     from diffuse_core.adapters.openai_server.completion import Completion
@@ -21,9 +23,26 @@ HEARTBEAT = b": waiting\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
+_BREAKS = {
+    "\N{LINE SEPARATOR}".encode(): b"\\u2028",
+    "\N{PARAGRAPH SEPARATOR}".encode(): b"\\u2029",
+    "\N{NEXT LINE}".encode(): b"\\u0085",
+}
+"""What no standard takes for the end of a line, but clients do that split text in Python."""
+
+
 def event(data: dict[str, Any]) -> bytes:
-    """One event; JSON has no line breaks of its own."""
-    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+    """One event, on one line."""
+    line = msgspec.json.encode(data)
+    for written, escaped in _BREAKS.items():
+        line = line.replace(written, escaped)
+    return b"data: " + line + b"\n\n"
+
+
+def waiting(told: Waiting) -> bytes:
+    """A comment that tells what is waited for."""
+    layers, seconds = told.lost.slice, told.seconds
+    return f": layers {layers} were lost; waiting up to {seconds:.0f} s for a host\n\n".encode()
 
 
 async def stream(
@@ -44,6 +63,8 @@ async def stream(
             await reply.start(200, HEADERS)
         if told is None:
             await reply.write(HEARTBEAT)
+        elif isinstance(told[1], Waiting):
+            await reply.write(waiting(told[1]))
         elif chunks := await completion.chunks(*told):
             await reply.write(b"".join(map(event, chunks)))
     last = b"".join(map(event, completion.last_chunks()))

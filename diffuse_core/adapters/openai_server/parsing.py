@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 
 _Fields = TypeVar("_Fields", ChatFields, TextFields)
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*)`)?")
-_AT = re.compile(r"(.*?) - at `\$\.?(.*)`", re.DOTALL)
+_UNKNOWN = "Object contains unknown field `"
+_MISSING = "Object missing required field `"
 _MAX_NAME = 80
 
 
@@ -63,6 +61,7 @@ def text_fields(body: bytes) -> TextFields:
 def decoded(decoder: msgspec.json.Decoder[_Fields], body: bytes) -> _Fields:
     """What a decoder makes of a body. Raises ApiError."""
     try:
+        str(body, "utf-8")  # Parts that are kept as they are would not be looked at.
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error)) from None
@@ -78,15 +77,16 @@ def _no_json(why: str) -> ApiError:
 
 
 def _wrong_field(told: str) -> ApiError:
-    """What msgspec tells, as the API does."""
-    if (found := _UNKNOWN.fullmatch(told)) is not None:
-        return unknown_field(found[1][:_MAX_NAME], found[2] or "")
-    if (found := _MISSING.fullmatch(told)) is not None:
-        name = f"{found[2]}.{found[1]}" if found[2] else found[1]
+    """What msgspec tells, as the API does: "WHAT", or "WHAT - at `$.PATH`"."""
+    what, at, path = told.rpartition(" - at `$")
+    what, path = (what, path[:-1].removeprefix(".")) if at else (told, "")
+    if what.startswith(_UNKNOWN):
+        return unknown_field(what[len(_UNKNOWN) : -1][:_MAX_NAME], path)
+    if what.startswith(_MISSING):
+        name = what[len(_MISSING) : -1]
+        name = f"{path}.{name}" if path else name
         message = f"{name}: it is required; add it"
         return ApiError(400, message, code="missing_required_parameter", param=name)
-    found = _AT.fullmatch(told)
-    what, path = (told, "") if found is None else (found[1], found[2])
     what = what[:1].lower() + what[1:].replace("`", "")
     if not path:
         return ApiError(400, f"the body: {what}; send one JSON object")

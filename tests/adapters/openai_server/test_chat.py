@@ -163,6 +163,15 @@ async def test_characters_of_many_bytes_stay_whole(stream: bool) -> None:
         assert told.json()["choices"][0]["message"]["content"] == "é👩‍🚀漢\n\n字"
 
 
+async def test_events_are_lines_for_clients_that_split_at_more_than_line_feeds() -> None:
+    said = "a\u2028b\u2029c\x85d\x0be\rf\ng"
+    told = await Web(FakeAnswers(says=(said,))).chat(stream=True)
+    lines = [line for line in told.body.decode().splitlines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    deltas = [chunk["choices"][0]["delta"] for chunk in told.chunks()]
+    assert "".join(d.get("content", "") for d in deltas) == said
+
+
 async def test_json_is_asked_for_in_the_system_message() -> None:
     answers = FakeAnswers()
     web = Web(answers)

@@ -216,10 +216,20 @@ async def test_what_is_missing_is_named(missing: str) -> None:
         b'{"model":"tiny","messages":[{"role":"user","content":"x"}],"temperature":Infinity}',
         b'{"model":"tiny","messages":[{"role":"user","content":"x"}],"temperature":1e999}',
         b'{"model":"tiny","messages":[{"role":"user","content":"\\ud800"}]}',
+        b'{"model":"tiny","prompt":"\xff"}', b'{"model":"tiny","metadata":"\xff"}',
+        b'{"model":"tiny","tools":[{"type":"function","function":{"name":"f","parameters":"\xff"}}]}',
+        b'{"model":"tiny","tool_choice":"\xff"}', b'{"model":"tiny","tool_choice":"\\ud800"}',
         b"[" * 100_000, b'{"a":' * 100_000, b'{"metadata":' + b"[" * 100_000,
     ],
 )  # fmt: skip
-async def test_what_is_no_request_is_told_so(body: bytes) -> None:
-    told = await Web(FakeAnswers()).post(CHAT, body)
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+async def test_what_is_no_request_is_told_so(body: bytes, path: str) -> None:
+    told = await Web(FakeAnswers()).post(path, body)
     assert told.status == 400, told.body
     assert told.error["message"]
+
+
+@pytest.mark.timeout(2)
+@pytest.mark.parametrize("name", ["`" * 10**6, " - at `$" * 10**5, " - at `$.x`" * 10**5])
+async def test_names_of_fields_cost_no_time_of_the_server(name: str) -> None:
+    assert (await refused({name: 1})).error["code"] in ("unsupported_parameter", "invalid_value")
