@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 GRACE_S = 20.0
 AGAIN_S = 0.5
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
-ENDED_BY = {"kill": {-9}, "term": {128 + 15}, "int": {EXIT_INTERRUPTED}}
+ENDED_BY = {"kill": {-9}, "term": {128 + 15, -15}, "int": {EXIT_INTERRUPTED, -2}}
+"""Negative: before the command could do anything about the signal, while Python starts."""
+OURS = "diffuse_core"
+"""A traceback without a module of ours is of Python's own start."""
 MAX_OUTPUT = 2**22
 
 
@@ -215,10 +218,11 @@ class Queries:
         """Its answers."""
         began = time.time()
         code, out, err = await self.run(self.words(ask, question), question.text, ask)
-        struck = code in ENDED_BY.get(ask.blow, ())
+        early = ask.blow == "int" and "KeyboardInterrupt" in err and OURS not in err
+        struck = early or code in ENDED_BY.get(ask.blow, ())
         told = self._told(out)
-        if "Traceback" in err:
-            self._scene.ledger.violation(f"query: {err[-600:]}")
+        if "Traceback" in err and not early:
+            self._scene.ledger.violation(f"query ({ask.blow}): exit {code}: {err[-2500:]}")
         if not told:
             code, left = (0, True) if struck else (code, False)
             return [Answered(self.name, (), (0,), began, time.time(), code, left, err[-300:])]

@@ -269,11 +269,12 @@ class Faults:
         for name in names:
             await self._scene.finish(name, signal.SIGKILL)
         await self._probes.broken(fault.lasts)
-        began = time.monotonic()
-        await asyncio.gather(*(self._back(name) for name in names))
-        if await self._scene.until_servable(SEEN_S) is None:
+        back = asyncio.gather(*(self._back(name) for name in names))
+        took = await self._scene.until_servable(READY_S)
+        await back
+        if took is None:
             self._ledger.violation("the model is not servable though its hosts are back")
         else:
-            self._ledger.servable_after.append(time.monotonic() - began)
+            self._ledger.servable_after.append(took)
             await self._probes.healed()
         self._scene.struck.difference_update(names)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.chaos.questions import CANARY
-from tests.e2e.churn_report import growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +20,9 @@ LEAK_MIB = 2.0
 of 1 KiB for each token would be five times as much."""
 STEPS_MIB = 96.0
 """So much it may grow in its second half in all, by what it does for the first time."""
+QUARTER_S = 15.0
+LEAST_QUARTERS = 8
+"""Of the second half: who lived for less than four minutes is not judged."""
 WARM_S = 65.0
 """After a start or a stop, figures of the last minute tell of that."""
 LAG_S = 0.3
@@ -69,15 +72,30 @@ def second_half(life: Life) -> list[tuple[float, float]]:
     return [(at, told.process_rss / MIB) for at, told in life.samples if at >= middle]
 
 
+def usual_growth(life: Life) -> float | None:
+    """MiB a minute by which a process usually grew in its second half; None for a short life.
+
+    The median over quarters of a minute: a node grows in a few steps, by what it does for the
+    first time, but a leak goes on.
+    """
+    sizes: dict[int, float] = {}
+    for at, size in second_half(life):
+        sizes[int((at - life.began) / QUARTER_S)] = size
+    if len(sizes) <= LEAST_QUARTERS:
+        return None
+    steps = [after - before for before, after in pairwise(sizes.values())]
+    return statistics.median(steps) * 60 / QUARTER_S
+
+
 def grows(life: Life) -> str:
     """How a process grows without an end; empty when it does not, or is not old enough."""
-    usual = growth(life)
+    usual = usual_growth(life)
     if usual is None:
         return ""
     sizes = [size for _, size in second_half(life)]
     if usual > LEAK_MIB:
         return f"{life.name} grows by {usual:.1f} MiB a minute, limit {LEAK_MIB:g}"
-    if sizes and sizes[-1] - sizes[0] > STEPS_MIB:
+    if sizes[-1] - sizes[0] > STEPS_MIB:
         return f"{life.name} grew by {sizes[-1] - sizes[0]:.0f} MiB in its second half"
     return ""
 

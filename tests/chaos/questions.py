@@ -142,11 +142,11 @@ class RightAnswers:
         """The first `count` tokens of the answer, of the one with this index among several."""
         return self._known[question.number, question.seed_of(index)][:count]
 
-    def right_turn(self, question: Question, count: int) -> tuple[int, ...]:
-        """The same where the end of a turn ends it; that token is part of it."""
-        said = self.right(question, count)
+    def right_turn(self, question: Question, count: int, index: int = 0) -> tuple[int, ...]:
+        """The same where the end of a turn ends it; that token is not part of it."""
+        said = self.right(question, count, index)
         ends = [at for at, token in enumerate(said) if token in self.stop_ids]
-        return said[: ends[0] + 1] if ends else said
+        return said[: ends[0]] if ends else said
 
 
 def of_tiny(model: TinyModel) -> RightAnswers:

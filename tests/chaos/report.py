@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from tests.chaos.judge import MIB, second_half, slope, undisturbed, worst_lag
-from tests.e2e.churn_report import growth
+from tests.chaos.judge import MIB, second_half, slope, undisturbed, usual_growth, worst_lag
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -51,7 +50,7 @@ def table(ledger: Ledger, lives: list[Life], machine: Bystander, seconds: float)
 def _row(role: str, lives: list[Life]) -> str:
     oldest = max(lives, key=lambda life: life.age())
     last = oldest.samples[-1][1]
-    grown, usual = slope(second_half(oldest)), growth(oldest)
+    grown, usual = slope(second_half(oldest)), usual_growth(oldest)
     worst = max(
         (told.loop_lag_max_s for life in lives for _, told in undisturbed(life)), default=0
     )

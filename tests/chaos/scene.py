@@ -16,6 +16,7 @@ from diffuse_core.domain.slices import gaps
 from diffuse_core.errors import DiffuseError
 from diffuse_core.settings import NODE_FILE, running_node
 from tests.bench.link_proxy import PLACE
+from tests.chaos.api import follow_server, start_server
 from tests.e2e.lives import Watch, until
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ SEEN_S = 90.0
 END_S = 40.0
 """What a node that is asked to end may take: seconds for its sessions, and a busy machine."""
 WATCH_S = 1.0
+FRESH_S = 3.0
+"""Nodes tell their owner what they see once a second."""
+LOOK_S = 5.0
+"""The client that stays asks so often who is there."""
 
 
 class Scene(Watch):
@@ -63,7 +68,6 @@ class Scene(Watch):
         self.struck: set[str] = set()
         """Those to whom something is done just now."""
         self._places: dict[str, str] = {}
-        self._guard: asyncio.Task[None] | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -76,6 +80,8 @@ class Scene(Watch):
         self, name: str, *extra: str, model: Path | None = None, within: Sequence[str] = ()
     ) -> Life:
         """Start a node as its name asks, also again. Raises AssertionError when it does not."""
+        if name.startswith("serve"):
+            return await self._launch_server(name)
         options = [*extra]
         if name in self.cast.linked:
             if name not in self._places:
@@ -94,17 +100,35 @@ class Scene(Watch):
         await self.proxy.lead(name, port, life.pid)
         return life
 
+    async def _launch_server(self, name: str) -> Life:
+        """Start a server for programs, where it was before."""
+        port = self._places.get(name, ":0").rpartition(":")[2]
+        life = await start_server(self, name, "--port", port, "--bootstrap", self.bootstrap)
+        self._places[name] = life.address
+        self.lives.append(life)
+        self._tasks[name] = asyncio.create_task(follow_server(life))
+        return life
+
     @contextlib.asynccontextmanager
     async def observed(self) -> AsyncIterator[None]:
         """With a client in this process that stays for all of the run, and a guard."""
         places = tuple(self._places[name] for name in self.cast.sentinels)
         async with wiring.observe(places, self.network) as (self.observer, self.client):
-            self._guard = asyncio.create_task(self._watch_over())
+            guards = [
+                asyncio.create_task(self._watch_over()),
+                asyncio.create_task(self._look_again(self.observer)),
+            ]
             try:
                 yield
             finally:
-                self._guard.cancel()
-                await asyncio.wait([self._guard])
+                for guard in guards:
+                    guard.cancel()
+                await asyncio.wait(guards)
+
+    async def _look_again(self, observer: Observer) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await observer.look_again()
 
     async def _watch_over(self) -> None:
         """Tell of processes that end though nobody ended them."""
@@ -178,9 +202,18 @@ class Scene(Watch):
     # --- what the network knows ---------------------------------------------------------------
 
     def view(self) -> NetworkView:
-        """What the client of this process sees."""
-        assert self.observer is not None
-        return self.observer.view()
+        """What a node sees that is well: a sentinel, or whoever told something last."""
+        well = [life for life in self.running() if life.view is not None and life.samples]
+        assert well, "no node tells what it sees"
+
+        def standing(life: Life) -> tuple[bool, bool, float]:
+            at = life.samples[-1][0]
+            fresh = life.name not in self.struck and at > time.time() - FRESH_S
+            return fresh, life.name.startswith("sentinel"), at
+
+        view = max(well, key=standing).view
+        assert view is not None
+        return view
 
     def seen(self, life: Life) -> NodeView | None:
         """What it sees of a node."""
@@ -235,6 +268,8 @@ class Scene(Watch):
         return None
 
     def _known_ready(self, life: Life) -> bool:
+        if life.name.startswith("serve"):
+            return True
         node = self.seen(life)
         ready = node is not None and node.liveness == "alive"
         return ready and (not life.name.startswith("host") or node.state == "ready")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from tests.bench.link_process import proxy_process
+from tests.chaos.api import Programs
 from tests.chaos.bystander import bystander
 from tests.chaos.clients import App, Queries, StayingClient
 from tests.chaos.fault_plan import Cast, Fault, digest, draw_faults
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 REST_WAIT_S = 60.0
 """In which a network that is asked nothing forgets all sessions; waits of hosts end in half."""
-CLIENTS = ("client", "client", "client", "app", "app", "query", "query")
+CLIENTS = ("client", "client", "client", "app", "app", "query", "query", "api", "api", "api")
 AT_ONCE = 3
 SERVABLE_S = 240.0
 
@@ -58,7 +59,7 @@ class Options:
         return Cast(
             hosts,
             sentinels,
-            ("node-0",),
+            ("node-0", "serve-0"),
             frozenset((*hosts[:-1], *sentinels)),
             frozenset((hosts[0], sentinels[0])),
         )
@@ -142,6 +143,7 @@ class Story:
             "client": StayingClient(scene, self._answers),
             "app": App(scene, self._answers, scene.cast.others[0]),
             "query": queries,
+            "api": Programs(scene, self._answers, scene.cast.others[1]),
         }
         askers = [kinds[name] for name in CLIENTS]
         async with Load(askers, self._answers, self.ledger, self.options.seed) as load:

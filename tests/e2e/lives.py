@@ -61,7 +61,7 @@ class Life:
     def ready(self) -> bool:
         """Whether it last told that it serves a slice; a sentinel whether it told anything."""
         last = self.samples[-1][1] if self.samples else None
-        holds_nothing = self.name.startswith(("sentinel", "node"))
+        holds_nothing = self.name.startswith(("sentinel", "node", "serve"))
         return last is not None and (holds_nothing or last.stage == "ready")
 
     def age(self) -> float:
