@@ -133,8 +133,8 @@ class Actions:
             say(f"system: {_line(conversation.system)}")
         turns = conversation.turns
         for number, turn in list(enumerate(turns, 1))[-MAX_SHOWN:]:
-            cut = " (stopped)" if turn.state == "stopped" else ""
-            say(f"{number:>3} {_line(turn.question)}\n  → {_line(turn.answer)}{cut}")
+            cut = "■ " if turn.state == "stopped" else ""
+            say(f"{number:>3} {_line(turn.question)}\n  → {_line(cut + turn.answer)}")
         if not turns:
             say("(nothing was said yet)")
 

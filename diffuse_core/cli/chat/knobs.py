@@ -21,6 +21,8 @@ seed count logprobs max_tokens min_tokens stop grace audit no_speculation timing
 """
 FIELDS = tuple(_FIELDS.split())
 """Names that these options have in the program."""
+_OPTIONAL = ("seed", "logprobs")
+"""Those that there need not be."""
 NONE = ("", "none", "off", "new", "random")
 _ON = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 _SHORT = {"temp": "temperature", "max": "max-tokens", "count": "n", "guess": "speculation"}
@@ -112,12 +114,8 @@ class Knobs:
             raise
 
     def _defaults(self) -> dict[str, Any]:
-        return {
-            str(option.name): option.process_value(
-                self._context, option.get_default(self._context)
-            )
-            for option in self._options.values()
-        }
+        """The values without options."""
+        return self._context.command.make_context("", [], resilient_parsing=True).params
 
     def _find(self, name: str) -> tuple[str, click.Parameter]:
         asked_for = name.lower().lstrip("-").replace("_", "-")
@@ -141,7 +139,7 @@ class Knobs:
         elif text.lower() in NONE:
             if not text:
                 raise UsageError(f"{shown} is {self.text(shown)}; /set {shown} VALUE changes it")
-            if option.get_default(self._context) is None:
+            if option.name in _OPTIONAL:
                 return None
         try:
             return option.process_value(self._context, value)
@@ -171,8 +169,11 @@ def _shown(name: str, option: click.Parameter) -> str:
 def _words(shown: str, text: str) -> tuple[str, ...]:
     if text.lower() in NONE:
         return ()
+    reader = shlex.shlex(text, posix=True, punctuation_chars="")
+    # Only quotation marks mean something: \n is a line break, also without them.
+    reader.whitespace_split, reader.escape, reader.commenters = True, "", ""
     try:
-        words = shlex.split(text)
+        words = list(reader)
     except ValueError as error:
         raise UsageError(f'{shown}: a quotation mark is missing; write END "two words"') from error
     return tuple(word.replace("\\n", "\n").replace("\\t", "\t") for word in words)

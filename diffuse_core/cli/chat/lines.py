@@ -79,6 +79,8 @@ class LineReader:
     def interrupt(self, error: Exception) -> None:
         """Have `read` raise this, if it waits."""
         if self._waiting is not None and not self._waiting.done():
+            if self._prompt:
+                click.echo(err=True)
             self._waiting.set_exception(error)
 
     async def _readable(self) -> None:

@@ -36,7 +36,8 @@ STOP_TOLD_S = 1.0
 LEAVE_S = 5.0
 """For an answer to be stopped by a signal that ends the program."""
 PROMPT = "> "
-HINT = "(Ctrl+C once more or Ctrl+D leaves; /help lists the commands)"
+HINT = "(Ctrl+C once more or Ctrl+D leaves)"
+STOPPING = "(stopping on every host; Ctrl+C does not wait for it)"
 
 
 class Left(Exception):  # noqa: N818
@@ -92,6 +93,7 @@ class Chat:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._enough = asyncio.Event()
+        self._told_later: asyncio.TimerHandle | None = None
         self._behind: set[asyncio.Task[None]] = set()
         """Stops that nobody waits for any more."""
 
@@ -110,6 +112,8 @@ class Chat:
             if self._asker is not None:
                 self._asker.stop()
             self._task.cancel()
+            loop = asyncio.get_running_loop()
+            self._told_later = loop.call_later(STOP_TOLD_S, say, STOPPING)
         else:
             self._enough.set()
 
@@ -179,10 +183,12 @@ class Chat:
         enough = asyncio.ensure_future(self._enough.wait())
         try:
             with typed_ahead():
-                await self._ended(task, enough)
+                await asyncio.wait({task, enough}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             enough.cancel()
             self._task = None
+            if self._told_later is not None:
+                self._told_later.cancel()
         if not task.done():
             self._behind.add(task)
             task.add_done_callback(self._forget)
@@ -192,21 +198,6 @@ class Chat:
             say("(stopped)")
         elif (error := task.exception()) is not None:
             self._told(error)
-
-    async def _ended(self, task: asyncio.Task[None], enough: asyncio.Task[Any]) -> None:
-        """Wait for the end of a task, but no longer than is enough."""
-        told = False
-        while not task.done() and not enough.done():
-            seconds = STOP_TOLD_S if self._stopping and not told else None
-            if not self._stopping:
-                # Looked at again so that a stop that takes long is told.
-                seconds = STOP_TOLD_S
-            done, _ = await asyncio.wait(
-                {task, enough}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not done and self._stopping and not told:
-                told = True
-                say("(stopping it on every host; Ctrl+C once more does not wait)")
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._behind.discard(task)
@@ -243,7 +234,7 @@ async def _choose(asker: Asker, *, banner: bool) -> None:
         say(f"(nobody holds {clean_line(given['model'])} now; /models lists what there is)")
         return
     hosts = f"{model.hosts} host{'' if model.hosts == 1 else 's'}"
-    say(f"{clean_line(model.id)} on {hosts}, {model.state}. /help lists commands, Ctrl+D leaves")
+    say(f"{clean_line(model.id)} on {hosts}, {model.state}. Try /help")
 
 
 def _reader(given: dict[str, Any], asker: Asker, knobs: Knobs) -> Reader:
