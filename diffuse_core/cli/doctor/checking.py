@@ -34,14 +34,11 @@ def blocking(group: str, name: str, work: Callable[[], Found]) -> Check:
 
 
 async def run_checks(checks: Iterable[Check]) -> AsyncGenerator[tuple[str, list[Finding]], None]:
-    """Run all of them together; findings by group, in the order given, as they are complete."""
+    """Run all of them together; the findings of each with its group, in the order given."""
     tasks = [(check.group, asyncio.ensure_future(_run(check))) for check in checks]
     try:
-        for group in dict.fromkeys(group for group, _ in tasks):
-            found: list[Finding] = []
-            for _, task in (pair for pair in tasks if pair[0] == group):
-                found += await task
-            yield group, found
+        for group, task in tasks:
+            yield group, await task
     finally:
         for _, task in tasks:
             task.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +13,7 @@ from diffuse_core.settings import parse_address, parse_bootstrap, state_dir
 if TYPE_CHECKING:
     from diffuse_core.cli.doctor.checks import Asked
     from diffuse_core.cli.doctor.findings import Finding
+    from diffuse_core.cli.doctor.showing import Screen
 
 SERVE_PORT = 8080
 
@@ -56,17 +56,28 @@ def doctor(as_json: bool, **given: Any) -> int:
     diffuse doctor --json | jq '.findings[] | select(.state != "ok")'
     """
     set_logging(given["log_level"], given["log_format"], default="error")
-    from diffuse_core.cli.doctor.findings import exit_code, worst
-    from diffuse_core.cli.doctor.showing import plain_data, summary
+    from diffuse_core.adapters.system_clock import SystemClock
+    from diffuse_core.cli.doctor.findings import exit_code
+    from diffuse_core.cli.doctor.showing import Screen, plain_data, summary
 
     asked = _asked(given)
-    groups: dict[str, list[Finding]] = {}
-    took = run_until_done(_check(asked, groups, as_json=as_json))
-    findings = [one for found in groups.values() for one in found]
+    found: list[tuple[str, Finding]] = []
+    clock = SystemClock()
+    began = clock.monotonic()
+    signal: SystemExit | None = None
+    try:
+        run_until_done(_check(asked, found, None if as_json else Screen()))
+    except SystemExit as ended:
+        signal = ended
+    took = clock.monotonic() - began
+    findings = [one for _, one in found]
     if as_json:
-        print_json(plain_data(groups, worst(findings), took))
+        print_json(plain_data(found, took, complete=signal is None))
     else:
-        click.echo(f"{summary(findings)} ({took:.1f} s)")
+        cut = "; the rest was not waited for" if signal is not None else ""
+        click.echo(f"\n{summary(findings)} ({took:.1f} s{cut})")
+    if signal is not None:
+        raise signal
     return exit_code(findings)
 
 
@@ -87,25 +98,19 @@ def _asked(given: dict[str, Any]) -> Asked:
     )
 
 
-async def _check(asked: Asked, groups: dict[str, list[Finding]], *, as_json: bool) -> float:
-    """Run all checks and show them as they come; how many seconds they took."""
+async def _check(asked: Asked, found: list[tuple[str, Finding]], screen: Screen | None) -> None:
+    """Run all checks and show them as they come."""
     from contextlib import aclosing
 
-    from diffuse_core.adapters.system_clock import SystemClock
     from diffuse_core.cli.doctor.checking import run_checks
     from diffuse_core.cli.doctor.checks import checks_of
     from diffuse_core.cli.doctor.looking import Look
-    from diffuse_core.cli.doctor.showing import show_group
 
-    clock = SystemClock()
-    began = clock.monotonic()
     async with (
         Look(asked.bootstrap, asked.state, asked.network) as look,
-        aclosing(run_checks(checks_of(asked, look))) as found,
+        aclosing(run_checks(checks_of(asked, look))) as told,
     ):
-        async for group, findings in found:
-            groups[group] = findings
-            if not as_json:
-                show_group(group, findings)
-                sys.stdout.flush()
-    return clock.monotonic() - began
+        async for group, findings in told:
+            found += [(group, one) for one in findings]
+            if screen is not None:
+                screen.show(group, findings)

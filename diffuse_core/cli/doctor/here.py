@@ -55,10 +55,9 @@ def judge_api_key(state: Path) -> Finding | None:
     path = state / API_KEY
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except OSError:
+        # None is there, or the directory cannot be read, which is told of the keys.
         return None
-    except OSError as error:
-        return problem("api key", f"{path}: {error.strerror or error}", "mend that")
     mode = found.st_mode
     if not stat.S_ISREG(mode):
         return problem("api key", f"{path} is no file", "move it away: serve makes a new one")
@@ -75,7 +74,10 @@ async def here_facts(state: Path, network: NetworkOptions) -> HereFacts:
 
     found = running_node(state)
     if found is None:
-        return HereFacts(stale=(state / NODE_FILE).exists(), holder=lock_holder(state))
+        stale = False
+        with contextlib.suppress(OSError):
+            stale = (state / NODE_FILE).exists()
+        return HereFacts(stale=stale, holder=lock_holder(state))
     try:
         async with asyncio.timeout(ATTACH_S):
             attachment = await attach(state, network)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.doctor.findings import STATES, Finding, State
+from diffuse_core.cli.doctor.findings import STATES, Finding, State, worst
 from diffuse_core.domain.plain_text import clean_line
 
 if TYPE_CHECKING:
@@ -55,15 +55,23 @@ def _wrapped(text: str, first: str, rest: str) -> list[str]:
     )
 
 
-def show_group(group: str, findings: Sequence[Finding]) -> None:
-    """Print the findings of a group under its name."""
-    if not findings:
-        return
-    plain, colours = not _takes_signs(), _takes_colours()
-    click.echo(click.style(group, bold=True) if colours else group)
-    for finding in findings:
-        click.echo("\n".join(lines_of(finding, plain=plain, colours=colours)))
-    click.echo("")
+class Screen:
+    """Prints findings as they come, each group under its name."""
+
+    def __init__(self) -> None:
+        self._plain, self._colours = not _takes_signs(), _takes_colours()
+        self._group = ""
+
+    def show(self, group: str, findings: Sequence[Finding]) -> None:
+        """Print findings of a group."""
+        if findings and group != self._group:
+            head = f"\n{group}" if self._group else group
+            click.echo(click.style(head, bold=True) if self._colours else head)
+            self._group = group
+        for finding in findings:
+            lines = lines_of(finding, plain=self._plain, colours=self._colours)
+            click.echo("\n".join(lines))
+        sys.stdout.flush()
 
 
 def summary(findings: Sequence[Finding]) -> str:
@@ -89,14 +97,17 @@ def _takes_colours() -> bool:
     return sys.stdout.isatty() and not dull
 
 
-def plain_data(groups: dict[str, list[Finding]], state: State, seconds: float) -> dict[str, Any]:
+def plain_data(
+    found: Sequence[tuple[str, Finding]], seconds: float, *, complete: bool
+) -> dict[str, Any]:
     """All of it, for scripts."""
     import msgspec
 
-    listed = [
-        {"group": group, **msgspec.to_builtins(one)}
-        for group, findings in groups.items()
-        for one in findings
-    ]
-    counts = {word: sum(one["state"] == word for one in listed) for word in STATES}
-    return {"state": state, "counts": counts, "seconds": round(seconds, 2), "findings": listed}
+    listed = [{"group": group, **msgspec.to_builtins(one)} for group, one in found]
+    return {
+        "state": worst(one for _, one in found),
+        "complete": complete,
+        "counts": {word: sum(one["state"] == word for one in listed) for word in STATES},
+        "seconds": round(seconds, 2),
+        "findings": listed,
+    }
