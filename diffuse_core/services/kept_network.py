@@ -193,12 +193,14 @@ class KeptNetwork:
         while True:
             if (look := self._look) is not None:
                 await self._doze(self._times.fresh)
-                if self._anybody_asks() or self._age(look) >= self._times.idle:
+                due = self._times.fresh if self._anybody_asks() else self._times.idle
+                # Nearly due counts: the next look is a while away.
+                if self._age(look) >= 0.9 * due:
                     await self._refresh(look)
             elif await self._look_around():
                 pause = self._times.first_pause
             else:
-                # Who asks while there is nothing to be found does not make it many tries.
+                # However many ask for what cannot be found, it is not tried more often.
                 await asyncio.sleep(min(pause, self._times.first_pause))
                 await self._doze(pause if not self._anybody_asks() else self._times.fresh)
                 pause = min(2 * pause, self._times.last_pause)
