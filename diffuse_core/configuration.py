@@ -6,7 +6,6 @@ same way from everywhere.
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 import stat
@@ -107,6 +106,8 @@ def variable(place: Place, name: str) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean ...?`, or nothing."""
+    import difflib
+
     lower = {one.lower(): one for one in known}
     found = difflib.get_close_matches(word.lower(), list(lower), n=1)
     return f"; did you mean {lower[found[0]]!r}?" if found else ""
@@ -327,6 +328,18 @@ def problems(
     yield from _problems(file, (), file.content, known)
 
 
+def _program(place: Place) -> str:
+    return "diffuse-tui" if place == ("app",) else f"diffuse {' '.join(place)}"
+
+
+def app_problems(file: ConfigFile) -> Iterator[str]:
+    """As `problems`, of the app's own table alone: the app does not know what commands have."""
+    table = file.content.get("app")
+    if _is_table(table):
+        known = {("app",): {name: one for one in APP_SETTINGS for name in one.names}}
+        yield from _problems(file, ("app",), table, known)
+
+
 def _problems(
     file: ConfigFile,
     place: Place,
@@ -346,7 +359,7 @@ def _problems(
                 yield f"{told}: there is no command of that name{nearest(key, inner)}"
         elif name not in settings:
             reach = [word for word, setting in settings.items() if setting is not None]
-            whose = f"`diffuse {' '.join(place)}` has" if place else "there is"
+            whose = f"`{_program(place)}` has" if place else "there is"
             yield f"{told}: {whose} no such option{nearest(name, reach)}"
         elif (setting := settings[name]) is None:
             yield f"{told}: --{name} is for one call, and only a flag gives it; take it out"

@@ -34,6 +34,13 @@ Options:
   --port N            web: the port on 127.0.0.1 (default 8000); other options go to the app
   --version, --help
 
+What is not given comes from DIFFUSE_* in the environment, else from the table [app] of
+config.toml (diffuse config show app). `diffuse help app` tells more.
+
+Examples:
+  diffuse-tui demo
+  diffuse-tui --bootstrap 192.168.1.20:9440 --model demo
+
 Inside, F1 lists the keys (`?` too, outside the prompt). Other commands: diffuse --help.
 """
 

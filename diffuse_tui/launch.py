@@ -10,7 +10,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from diffuse_core.configuration import APP_SETTINGS, DEMO_SETTINGS, Sources, read_config
+from diffuse_core.configuration import (
+    APP_SETTINGS,
+    DEMO_SETTINGS,
+    Sources,
+    app_problems,
+    read_config,
+)
+from diffuse_core.domain.plain_text import clean
 from diffuse_core.domain.selection import DEMO_MODEL_ID
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError, UsageError
 from diffuse_core.settings import network_options, parse_bootstrap, state_dir
@@ -97,7 +104,10 @@ def _complete(given: argparse.Namespace) -> None:
     Raises:
         UsageError: something there is of no use; the message says where it is from.
     """
-    sources = Sources(os.environ, read_config())
+    file = read_config()
+    for problem in app_problems(file):
+        raise UsageError(problem)
+    sources = Sources(os.environ, file)
     demo = given.command == "demo"
     flagged = given.network_key is not None or given.network_key_file is not None
     found: dict[str, Value] = {}
@@ -133,7 +143,7 @@ def _checked(setting: Setting, value: Value) -> object:
     choices = known.get(setting.key)
     if choices is not None and value.given not in choices:
         raise UsageError(
-            f"{value.origin}: {str(value.given)[:40]!r} is no {setting.key} that there is; "
+            f"{value.origin}: {clean(str(value.given))[:40]!r} is no value of --{setting.key}; "
             f"choose one of {', '.join(choices)}"
         )
     return int(str(value.given)) if setting.kind == "whole" else value.given
