@@ -20,7 +20,7 @@ class Command(NamedTuple):
 COMMANDS: tuple[Command, ...] = (
     Command("help", "", "these commands"),
     Command("models", "", "models of the network"),
-    Command("model", "NAME", "ask another model; alone: which one is asked"),
+    Command("model", "NAME", "another model; alone: which one is asked"),
     Command("system", "TEXT", "the system prompt; alone: take it away"),
     Command("set", "NAME VALUE", "how answers are made; alone: all of it"),
     Command("retry", "", "ask the last question once more"),
