@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +18,7 @@ from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 APP = "diffuse"
 CONFIG = "DIFFUSE_CONFIG"
@@ -27,6 +28,7 @@ ONLY_FLAGS = "DIFFUSE_ONLY_FLAGS"
 SECRET = "network-key"  # noqa: S105 - the option's name
 SECRET_VARIABLE = "DIFFUSE_NETWORK_KEY"  # noqa: S105
 MAX_FILE = 2**16
+MAX_NUMBER = 2**64
 UNSPLIT = frozenset({"stop"})
 """Repeated options whose texts may have commas: a variable is one of them."""
 
@@ -81,6 +83,10 @@ APP_SETTINGS = (
 """Options of the terminal app; its table is `[app]`."""
 DEMO_SETTINGS = (Setting("hosts", "whole"), Setting("dtype"))
 """What the app's demo takes from the table of `diffuse demo`."""
+
+
+Known = Mapping[Place, Mapping[str, "Setting | None"]]
+"""Of places their settings by every name; None are options of one call only."""
 
 
 @dataclass(frozen=True)
@@ -313,12 +319,12 @@ def _single(setting: Setting, value: Any, origin: str) -> str | bool:
         wanted = _KINDS[setting.kind]
         listed = f", or a list: [{wanted}, ...]" if setting.several else ""
         raise UsageError(f"{origin} is to be {wanted}{listed}")
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        raise UsageError(f"{origin} is a larger number than any option takes; give less")
     return value if isinstance(value, bool) else str(value)
 
 
-def problems(
-    file: ConfigFile, known: Mapping[Place, Mapping[str, Setting | None]]
-) -> Iterator[str]:
+def problems(file: ConfigFile, known: Known) -> Iterator[str]:
     """What stands in the file that means nothing, with the nearest thing that does.
 
     Args:
@@ -334,9 +340,12 @@ def _program(place: Place) -> str:
 
 def app_problems(file: ConfigFile) -> Iterator[str]:
     """As `problems`, of the app's own table alone: the app does not know what commands have."""
-    table = file.content.get("app")
+    table: Any = file.content.get("app")
     if _is_table(table):
-        known = {("app",): {name: one for one in APP_SETTINGS for name in one.names}}
+        names: dict[str, Setting | None] = {
+            name: one for one in APP_SETTINGS for name in one.names
+        }
+        known: Known = {("app",): names}
         yield from _problems(file, ("app",), table, known)
 
 
@@ -344,7 +353,7 @@ def _problems(
     file: ConfigFile,
     place: Place,
     table: Mapping[str, Any],
-    known: Mapping[Place, Mapping[str, Setting | None]],
+    known: Known,
 ) -> Iterator[str]:
     settings = known[place]
     inner = {below[len(place)] for below in known if len(below) == len(place) + 1}
