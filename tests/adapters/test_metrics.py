@@ -171,8 +171,12 @@ def exported() -> dict[str, set[str]]:
     both = [*families(everything()), *of_server("1", 1.0, Lags(), 1, AnswerTally())]
     found: dict[str, set[str]] = {
         name: set()
-        for name in ("process_resident_memory_bytes", "process_cpu_seconds_total")
-        + ("process_open_fds", "up")
+        for name in (
+            "process_resident_memory_bytes",
+            "process_cpu_seconds_total",
+            "process_open_fds",
+            "up",
+        )
     }
     for metric in both:
         for sample in metric.samples:

@@ -13,7 +13,7 @@ import click
 
 from diffuse_core.cli.common import adding, print_json, table
 from diffuse_core.cli.service.inner import read_inner
-from diffuse_core.cli.service.systemctl import (
+from diffuse_core.cli.service.installed import (
     path_of,
     remove_unit,
     require_systemd,

@@ -1,0 +1,281 @@
+"""Units that systemd accepts, that give nothing away, and that run what was asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from diffuse_core.cli import cli
+from diffuse_core.cli.service import KINDS, inner, installed, unit
+from diffuse_core.cli.service.unit import MARK, quoted
+from diffuse_core.errors import DiffuseError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOST = ("host", "--model", "demo", "--memory", "4GiB")
+
+
+def run(*words: str) -> str:
+    """What `diffuse service` prints.
+
+    Raises:
+        Exception: what it ends with, as it is.
+    """
+    done = CliRunner().invoke(cli, ["service", *words], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def lines(*words: str) -> list[str]:
+    return run("print", "--system", *words).splitlines()
+
+
+def values(found: Sequence[str], key: str) -> list[str]:
+    return [line.partition("=")[2] for line in found if line.startswith(f"{key}=")]
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine with a systemd that notes what it is asked."""
+    monkeypatch.setattr(installed, "RUNNING", tmp_path)
+    monkeypatch.setattr(installed, "paths_of", lambda scope, _home: tmp_path / scope)
+    tool = tmp_path / "bin" / "systemctl"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\necho ActiveState=active\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def asked(place: Path) -> list[str]:
+    file = place / "asked"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_a_unit_says_how_the_command_runs() -> None:
+    found = lines(*HOST, "--metrics", "9464", "--drain-timeout", "300")
+    assert found[0].startswith(MARK)
+    (start,) = values(found, "ExecStart")
+    assert start.endswith(
+        "-m diffuse_core host --model demo --memory 4GiB --metrics 9464 --drain-timeout 300"
+    )
+    assert values(found, "Type") == ["notify"]
+    assert values(found, "RestartPreventExitStatus") == ["2 3"]
+    assert values(found, "TimeoutStopSec") == ["320"]
+    assert values(found, "StateDirectory") == ["diffuse-host"]
+    assert "DIFFUSE_STATE_DIR=%S/diffuse-host" in values(found, "Environment")
+    assert values(found, "DynamicUser") == ["yes"]
+    assert any(line.startswith("# MemoryMax=") for line in found)
+    assert not values(found, "PrivateDevices")
+    assert values(lines(*HOST, "--device", "cpu"), "PrivateDevices") == ["yes"]
+    assert values(lines("sentinel"), "TimeoutStopSec") == ["26"]
+
+
+def test_a_unit_of_a_user_needs_nothing_of_the_machine() -> None:
+    found = run("print", "--user", *HOST).splitlines()
+    assert values(found, "WantedBy") == ["default.target"]
+    for key in ("DynamicUser", "User", "StateDirectory", "ProtectSystem", "EnvironmentFile"):
+        assert not values(found, key)
+
+
+def test_a_secret_stands_in_no_unit(tmp_path: Path) -> None:
+    key = tmp_path / "a %key"
+    key.write_text("very secret")
+    with pytest.raises(UsageError, match="--network-key-file FILE"):
+        run("print", *HOST, "--network-key", "very secret")
+    found = lines(*HOST, "--network-key-file", str(key))
+    assert "very secret" not in "\n".join(found)
+    (start,) = values(found, "ExecStart")
+    assert start.endswith(" --network-key-file ${CREDENTIALS_DIRECTORY}/network-key")
+    written = str(key).replace("%", "%%")
+    assert values(found, "LoadCredential") == [f"network-key:{written}"]
+    both = lines(*HOST, f"--network-key-file={key}")
+    assert values(both, "ExecStart")[0].endswith("-file=${CREDENTIALS_DIRECTORY}/network-key")
+    own = run("print", "--user", *HOST, "--network-key-file", str(key)).splitlines()
+    assert str(tmp_path) in values(own, "ExecStart")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "which command"),
+        (("query", "--model", "demo"), "'query' does not run as a service"),
+        (("nonsense",), "these do: host, sentinel, node"),
+        (("host", "--model", "demo", "--exit-with-parent"), "no parent"),
+        (("host", "--model", "demo", "--memory", "much"), "much"),
+        (("host", "--model", "demo", "--metrics", "here"), "--metrics"),
+        (("sentinel", "--listen", "nowhere:x"), "no address"),
+        (("sentinel", "--bootstrap", "@"), "no address"),
+        (("host", "--model", "de\nmo"), "line breaks"),
+        (("host", "--model", "demo", "--state-dir", "/x"), "--run-as USER"),
+        (("host", "--model", "demo", "--log-file", "/x/log"), "--run-as USER"),
+    ],
+)
+def test_what_could_not_run_is_refused(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run("print", "--system", *words)
+    assert told in str(caught.value)
+
+
+def test_a_typing_error_is_told_as_by_the_command_itself() -> None:
+    done = CliRunner().invoke(cli, ["service", "print", "host", "--modle", "demo"])
+    assert done.exit_code == 2
+    assert "No such option '--modle'" in done.output
+    assert "Usage: diffuse host" in done.output
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "x" * 65, "a.service", "-x"])
+def test_a_name_is_no_path(name: str) -> None:
+    unit_of = inner.Inner("host", ("host",), {})
+    with pytest.raises(UsageError, match="--name"):
+        unit.check_unit(unit.Unit(name, "system", unit_of, Path("/bin/python")))
+
+
+def test_who_it_runs_as_may_be_said() -> None:
+    found = lines("--run-as", "diffuse", *HOST, "--log-file", "/var/log/diffuse/log")
+    assert values(found, "User") == ["diffuse"]
+    assert not values(found, "DynamicUser")
+    assert values(found, "ReadWritePaths") == ["/var/log/diffuse"]
+    with pytest.raises(UsageError, match="name of a user"):
+        lines("--run-as", "root\nExecStart=x", *HOST)
+    with pytest.raises(UsageError, match="runs as you"):
+        run("print", "--user", "--run-as", "diffuse", *HOST)
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("--model=demo", "--model=demo"),
+        ("a b", '"a b"'),
+        ("50%", '"50%%"'),
+        ("$HOME", '"$$HOME"'),
+        ('say "x" \\', '"say \\"x\\" \\\\"'),
+        ("", '""'),
+        (";", '";"'),
+    ],
+)
+def test_words_reach_the_command_as_they_are(word: str, written: str) -> None:
+    assert quoted(word) == written
+
+
+def test_paths_are_those_of_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.gguf").touch()
+    (tmp_path / "demo").mkdir()
+    start = values(lines("host", "--model", "./m.gguf"), "ExecStart")[0]
+    assert start.endswith(f"--model {tmp_path}/m.gguf")
+    # A name of the network, whatever lies here.
+    assert values(lines("host", "--model", "demo"), "ExecStart")[0].endswith("--model demo")
+    assert values(lines("host", "--model", "org/name"), "ExecStart")[0].endswith("org/name")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+@pytest.mark.parametrize("scope", ["--system", "--user"])
+@pytest.mark.parametrize(
+    "words", [HOST, ("sentinel",), ("host", "--model", "odd $name; 50% \"x\" 'y'"), ("serve",)]
+)
+def test_systemd_takes_the_unit(words: tuple[str, ...], scope: str, tmp_path: Path) -> None:
+    file = tmp_path / "diffuse-test.service"
+    file.write_text(run("print", scope, "--name", "diffuse-test", *words))
+    command = ["systemd-analyze", "verify", "--man=no", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_unit_is_written_once_and_never_over_another(place: Path) -> None:
+    told = run("install", "--system", *HOST)
+    path = place / "system" / "diffuse-host.service"
+    assert path.read_text() == run("print", "--system", *HOST)
+    assert "systemctl enable --now diffuse-host.service" in told
+    assert asked(place) == []
+    run("install", "--system", *HOST)
+    with pytest.raises(UsageError, match="--force"):
+        run("install", "--system", *HOST, "--threads", "2")
+    assert "--threads" not in path.read_text()
+    run("install", "--system", "--force", *HOST, "--threads", "2")
+    assert "--threads 2" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_it_is_started_and_removed_where_that_was_asked_for(place: Path) -> None:
+    told = run("install", "--user", "--now", "--name", "mine", "sentinel")
+    assert asked(place) == ["--user daemon-reload", "--user enable --now mine.service"]
+    assert "enable-linger" in told
+    run("uninstall", "--user", "--now", "--name", "mine")
+    assert asked(place)[2:] == ["--user disable --now mine.service", "--user daemon-reload"]
+    assert not list((place / "user").iterdir())
+    with pytest.raises(UsageError, match="there is no"):
+        run("uninstall", "--user", "--name", "mine")
+
+
+def test_what_somebody_else_wrote_stays(place: Path) -> None:
+    path = place / "system" / "diffuse-host.service"
+    path.parent.mkdir()
+    path.write_text("[Unit]\n")
+    with pytest.raises(UsageError, match="did not write"):
+        run("uninstall", "--system")
+    assert path.exists()
+    run("uninstall", "--system", "--force")
+    assert not path.exists()
+
+
+def test_a_failure_of_systemd_is_told(place: Path) -> None:
+    (place / "bin" / "systemctl").write_text("#!/bin/sh\necho no bus >&2\nexit 1\n")
+    with pytest.raises(DiffuseError, match="no bus"):
+        run("install", "--system", "--now", "sentinel")
+
+
+def test_what_systemd_says_of_it(place: Path) -> None:
+    assert "ActiveState  active" in run("status", "--system")
+    assert asked(place)[0].startswith("show diffuse-host.service")
+    assert '"ActiveState": "active"' in run("status", "--system", "--json")
+
+
+def test_where_there_is_no_systemd_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(installed, "RUNNING", tmp_path / "no")
+    for words in (("install", *HOST), ("uninstall",), ("status",)):
+        with pytest.raises(UsageError, match="systemd does not run this machine"):
+            run(*words)
+    assert run("print", "--system", *HOST)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_files_for_containers_and_monitoring_come_along(kind: str) -> None:
+    text = run("file", kind)
+    assert len(text) > 300
+    if kind == "container":
+        assert "USER 10001" in text
+        assert "STOPSIGNAL SIGTERM" in text
+
+
+@pytest.mark.parametrize("kind", ["compose", "prometheus", "alerts"])
+def test_they_are_what_they_say(kind: str) -> None:
+    yaml: Any = pytest.importorskip("yaml")
+    found = yaml.safe_load(run("file", kind))
+    if kind == "compose":
+        commands = cli.commands
+        for name, one in found["services"].items():
+            if one["image"] != "diffuse":
+                continue
+            words = [str(word) for word in one["command"]]
+            # As it would be parsed there, and not run.
+            commands[words[0]].make_context(words[0], words[1:]).close()
+            assert {volume.partition(":")[0] for volume in one["volumes"]} <= set(
+                found["volumes"]
+            ), name
+    elif kind == "prometheus":
+        assert found["scrape_configs"][0]["job_name"] == "diffuse"
+    else:
+        rules = found["groups"][0]["rules"]
+        assert all({"alert", "expr", "labels", "annotations"} <= set(rule) for rule in rules)
+        assert all(rule["labels"]["severity"] in ("page", "ticket") for rule in rules)
