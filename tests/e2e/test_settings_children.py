@@ -41,14 +41,15 @@ device = "cuda"
 public-addr = "192.0.2.1:9"
 """
 
+SMALL = ("--hosts", "2", "--max-tokens", "4", "--ask", "Hello")
+
 
 def test_the_hosts_of_a_demo_take_nothing_from_settings(tmp_path: Path, demo_gguf: Path) -> None:
     file = tmp_path / "config.toml"
     file.touch(0o600)
     file.write_text(ELSEWHERE)
     done = subprocess.run(
-        [sys.executable, "-m", "diffuse_core", "demo"]
-        + "--hosts 2 --max-tokens 4 --ask Hello".split(),
+        [sys.executable, "-m", "diffuse_core", "demo", *SMALL],
         env={**environment(tmp_path), "DIFFUSE_CONFIG": str(file), "DIFFUSE_HOST_THREADS": "0"},
         capture_output=True,
         text=True,
