@@ -8,7 +8,6 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import openai
 import psutil
 
@@ -143,8 +142,10 @@ class Programs:
                 left = await self._take(client, ask, question, texts)
         except TimeoutError:
             left = True
-        except (openai.APIError, httpx.TransportError, ChannelClosed) as problem:
+        except Exception as problem:
             code, error = _code(problem), f"{type(problem).__name__}: {problem}"
+            if not code:
+                raise
         ended = time.time()
         return [
             Answered(
@@ -199,9 +200,13 @@ class Programs:
 
 
 def _code(problem: Exception) -> int:
-    if isinstance(problem, openai.APIConnectionError | ChannelClosed | httpx.TransportError):
+    """The exit code that an error of the client stands for; 0 for what is no error of a call."""
+    if isinstance(problem, openai.APIConnectionError | ChannelClosed):
         return GONE
     if isinstance(problem, openai.APIStatusError):
         return CODES.get(problem.status_code, 1)
-    # In the middle of a stream there is no status any more.
-    return {"internal_error": 1, "rate_limit_exceeded": 6}.get(getattr(problem, "code", ""), 7)
+    if isinstance(problem, openai.APIError):
+        # In the middle of a stream there is no status any more.
+        return {"internal_error": 1, "rate_limit_exceeded": 6}.get(problem.code or "", 7)
+    # What carries the client's bytes tells by itself of a connection that ends in a stream.
+    return GONE if type(problem).__module__.startswith("httpx") else 0

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffuse_core.services.loop_lag import LoopLag
+from tests.chaos.judge import lag_limit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,22 +25,28 @@ TELL_S = 1.0
 
 
 class Bystander:
-    """What it told: seconds of lateness over its last minute, once a second."""
+    """What it told once a second: seconds of lateness over its last minute, and the load."""
 
     def __init__(self) -> None:
         self.p99: list[tuple[float, float]] = []
         self.worst: list[tuple[float, float]] = []
+        self.load: list[tuple[float, float]] = []
+        """How many processes want each core."""
 
     async def listen(self, lines: asyncio.StreamReader) -> None:
         """Take what it tells until it ends."""
         async for line in lines:
-            p99, worst = json.loads(line)
-            self.p99.append((time.time(), p99))
-            self.worst.append((time.time(), worst))
+            told = zip((self.p99, self.worst, self.load), json.loads(line), strict=True)
+            for where, value in told:
+                where.append((time.time(), value))
 
-    def p99_around(self, moment: float) -> float:
-        """The largest 99th percentile that it told from a minute before `moment` on."""
-        return max((late for at, late in self.p99 if moment - 60 <= at <= moment + 2), default=0.0)
+    def limit_at(self, moment: float) -> float:
+        """How late nodes may be in the minute before `moment` (see `judge.lag_limit`)."""
+        return lag_limit(_most(self.p99, moment), _most(self.load, moment))
+
+
+def _most(told: list[tuple[float, float]], moment: float) -> float:
+    return max((value for at, value in told if moment - 60 <= at <= moment + 2), default=0.0)
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +78,8 @@ async def stand_by() -> None:
     ended = asyncio.create_task(lines.read())
     while not (await asyncio.wait([ended], timeout=TELL_S))[0]:
         late = lag.lags()
-        sys.stdout.write(json.dumps([late.p99_s, late.max_s]) + "\n")
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+        sys.stdout.write(json.dumps([late.p99_s, late.max_s, load]) + "\n")
         sys.stdout.flush()
     lag.stop()
 

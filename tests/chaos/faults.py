@@ -263,9 +263,14 @@ class Faults:
         if model is None or not model.servable:
             self._ledger.notes["break: the model was not servable before"] += 1
             return
-        names = self._scene.holders(fault.salt % model.layers)
+        layers = list(range(model.layers))
+        random.Random(fault.salt).shuffle(layers)
+        # First those that nobody holds who is to live through all of the run.
+        steady = self._scene.cast.steady
+        layers.sort(key=lambda layer: bool(steady.intersection(self._scene.holders(layer))))
+        names = self._scene.holders(layers[0])
         self._scene.struck.update(names)
-        self._ledger.say(f"    all holders of layer {fault.salt % model.layers}: {names}")
+        self._ledger.say(f"    all holders of layer {layers[0]}: {names}")
         for name in names:
             await self._scene.finish(name, signal.SIGKILL)
         await self._probes.broken(fault.lasts)

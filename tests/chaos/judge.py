@@ -21,13 +21,17 @@ of 1 KiB for each token would be five times as much."""
 STEPS_MIB = 96.0
 """So much it may grow in its second half in all, by what it does for the first time."""
 QUARTER_S = 15.0
-LEAST_QUARTERS = 8
-"""Of the second half: who lived for less than four minutes is not judged."""
+LEAST_QUARTERS = 16
+"""Of the second half: who lived for less than eight minutes is not judged. Lengths and batches
+that a host meets for the first time make it grow for minutes."""
 WARM_S = 65.0
 """After a start or a stop, figures of the last minute tell of that."""
 LAG_S = 0.3
 OF_THE_MACHINE = 4.0
 """Where a process that does nothing is late as well, nodes may be so many times as late."""
+BUSY = 2.0
+"""Where more than so many processes want each core, nodes may be later in proportion: the kernel
+prefers those that hardly run, such as the one that does nothing."""
 FILES = 24
 TASKS = 40
 A_NODE = 4
@@ -108,15 +112,20 @@ def undisturbed(life: Life) -> Iterator[tuple[float, Telemetry]]:
             yield at, told
 
 
-def is_late(life: Life, machine: Callable[[float], float]) -> str:
-    """How late a loop is beyond what the machine does to everybody; empty when it is not.
+def lag_limit(idle_s: float, load: float) -> float:
+    """How late a node's loop may be (p99 of a minute), in seconds.
 
     Args:
-        life: of whom.
-        machine: seconds of lateness (p99 of a minute) of a process that does nothing, at a moment.
+        idle_s: the same of a process that does nothing.
+        load: how many processes wanted each core.
     """
+    return max(LAG_S * max(1.0, load / BUSY), OF_THE_MACHINE * idle_s)
+
+
+def is_late(life: Life, limit_at: Callable[[float], float]) -> str:
+    """How late a loop is beyond the limit of that moment; empty when it is not."""
     for at, told in undisturbed(life):
-        limit = max(LAG_S, OF_THE_MACHINE * machine(at))
+        limit = limit_at(at)
         if told.loop_lag_p99_s > limit:
             return (
                 f"the loop of {life.name} was late by {1000 * told.loop_lag_p99_s:.0f} ms (p99 of "

@@ -60,10 +60,10 @@ class Question:
         return None if self.seed is None else alternative_seed(self.seed, index)
 
 
-def tiny_questions() -> tuple[Question, ...]:
+def tiny_questions(longest: int = LENGTHS[-1]) -> tuple[Question, ...]:
     """Those that the tiny model is asked: each length greedily, and drawn with a seed."""
-    found = []
-    for length in LENGTHS:
+    found: list[Question] = []
+    for length in (one for one in LENGTHS if one <= longest):
         for seed in (None, 1000 + length):
             salt = len(found)
             text = f"{CANARY} {words(length, salt)}"
@@ -149,9 +149,10 @@ class RightAnswers:
         return said[: ends[0]] if ends else said
 
 
-def of_tiny(model: TinyModel) -> RightAnswers:
-    """Those of the tiny model."""
-    return RightAnswers(model.reference, model.path, "tiny", model.stop_ids, tiny_questions())
+def of_tiny(model: TinyModel, longest: int = LENGTHS[-1]) -> RightAnswers:
+    """Those of the tiny model, to prompts of up to so many tokens."""
+    questions = tiny_questions(longest)
+    return RightAnswers(model.reference, model.path, "tiny", model.stop_ids, questions)
 
 
 def is_prefix(tokens: Sequence[int], right: Sequence[int]) -> bool:

@@ -33,7 +33,8 @@ def table(ledger: Ledger, lives: list[Life], machine: Bystander, seconds: float)
         "until servable after a break (hosts' starts included): " + _spread(ledger.servable_after),
         f"lag of a process that does nothing: p99 of a minute at most "
         f"{1000 * max((late for _, late in machine.p99), default=0):.0f} ms, "
-        f"worst {1000 * max((late for _, late in machine.worst), default=0):.0f} ms",
+        f"worst {1000 * max((late for _, late in machine.worst), default=0):.0f} ms; "
+        f"up to {max((load for _, load in machine.load), default=0):.1f} processes wanted a core",
         "",
         "role      lives  oldest s   RSS MiB   MiB/min (2nd half, LS / usual)   "
         "files   tasks   lag p99 / max ms",

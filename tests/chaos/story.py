@@ -50,6 +50,7 @@ class Options:
     hosts: int
     layers: int
     kinds: tuple[Kind, ...]
+    clients: tuple[str, ...] = CLIENTS
 
     @property
     def cast(self) -> Cast:
@@ -72,7 +73,7 @@ class Options:
     @property
     def digest(self) -> str:
         """What two runs have in common that do the same."""
-        return digest(self, self.faults, first_asks(self.seed, CLIENTS))
+        return digest(self, self.faults, first_asks(self.seed, self.clients))
 
 
 class Story:
@@ -145,7 +146,7 @@ class Story:
             "query": queries,
             "api": Programs(scene, self._answers, scene.cast.others[1]),
         }
-        askers = [kinds[name] for name in CLIENTS]
+        askers = [kinds[name] for name in self.options.clients]
         async with Load(askers, self._answers, self.ledger, self.options.seed) as load:
             await self._strike(scene, load, faults)
             await self._rest(scene, load)
@@ -211,10 +212,10 @@ class Story:
 
     def _judge(self, scene: Scene, machine: Bystander) -> None:
         for life in scene.lives:
-            for text in (grows(life), is_late(life, machine.p99_around)):
+            for text in (grows(life), is_late(life, machine.limit_at)):
                 if text:
                     self.ledger.violation(text)
-        if not self.ledger.heard(sorted(set(CLIENTS))):
+        if not self.ledger.heard(sorted(set(self.options.clients))):
             self.ledger.violation(f"a kind of client got no answer: {self.ledger.counts}")
         for name in {life.name for life in scene.lives}:
             for text in said_in_log(name, scene.processes.log(name)):
