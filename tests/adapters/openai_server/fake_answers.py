@@ -56,7 +56,9 @@ def model(
 class FakeAnswers:
     """Implements ports.Answers. Each word of `says` is a token: its id is the word's length.
 
-    `fails` is raised after so many tokens as `after`; a request waits for `gate` before its first.
+    `fails` is raised after so many tokens as `after`. What is `between` comes after the first
+    token. A request waits for `gate` before its first token, and for `pause` before its second;
+    more than `refuse_beyond` at a time get `refusal`.
     """
 
     says: tuple[str, ...] = ("Hello", " wor", "ld")
@@ -67,12 +69,14 @@ class FakeAnswers:
     after: int = 0
     gate: asyncio.Event | None = None
     pause: asyncio.Event | None = None
+    between: tuple[GenerateEvent, ...] = ()
     refuse_beyond: int | None = None
     refusal: Exception | None = None
     requests: list[GenerateRequest] = field(default_factory=list)
     running: int = 0
     most: int = 0
     closed: int = 0
+    tokens: int = 0
 
     async def view(self) -> NetworkView:
         """All models."""
@@ -114,9 +118,13 @@ class FakeAnswers:
         for place, word in enumerate(self.says):
             if self.fails is not None and place == self.after:
                 raise self.fails
-            if place == 1 and self.pause is not None:
-                await self.pause.wait()
+            if place == 1:
+                for event in self.between:
+                    yield event
+                if self.pause is not None:
+                    await self.pause.wait()
             await asyncio.sleep(0)
+            self.tokens += 1
             yield TextDelta(word, (len(word),), self._logprobs(request, len(word)))
         yield TextDelta("", (0,), self._logprobs(request, 0))
         count = len(self.says) + 1

@@ -10,7 +10,7 @@ import pytest
 
 from diffuse_core.adapters.openai_server import ApiError, ApiLimits, rendered
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import Failed
+from diffuse_core.domain.view import Failed, Healed, RouteStep, Waiting
 from diffuse_core.errors import (
     ChannelClosed,
     DiffuseError,
@@ -22,7 +22,7 @@ from diffuse_core.errors import (
     Unreachable,
     UsageError,
 )
-from tests.adapters.openai_server.fake_answers import FakeAnswers, model
+from tests.adapters.openai_server.fake_answers import ROUTE, FakeAnswers, model
 from tests.adapters.openai_server.web import CHAT, Web
 from tests.services.waiting import until
 
@@ -69,6 +69,23 @@ async def test_a_failure_in_the_middle_of_a_stream_is_an_event_and_there_is_no_e
         "Hello",
         " wor",
     ]
+
+
+async def test_a_stage_that_is_replaced_is_waited_for_and_told_in_comments_only() -> None:
+    lost = RouteStep("33" * 32, Slice(4, 7))
+    answers = FakeAnswers(
+        between=(
+            Waiting(lost=lost, why="it is gone", seconds=20.0),
+            Healed(lost=lost, why="gone", replaced_by=ROUTE[1:], seconds=2.0, route=ROUTE[:1]),
+        )
+    )
+    told = await Web(answers).chat(stream=True)
+    comments = [line for line in told.lines() if line.startswith(":")]
+    assert comments == [": layers 4:7 were lost; waiting up to 20 s for a host"]
+    deltas = [chunk["choices"][0]["delta"] for chunk in told.chunks()]
+    assert "".join(d.get("content", "") for d in deltas) == "Hello world"
+    whole = await Web(answers).chat()
+    assert whole.json()["choices"][0]["message"]["content"] == "Hello world"
 
 
 async def test_a_node_that_tells_its_owner_of_a_failure_is_understood() -> None:
@@ -165,22 +182,44 @@ async def test_a_body_that_is_too_large_or_too_late() -> None:
     assert (told.status, told.error["code"]) == (413, "request_too_large")
 
 
-async def test_those_who_come_when_all_is_taken_wait_and_are_refused_in_the_end() -> None:
+async def test_those_who_come_when_all_is_taken_wait_and_others_are_refused_at_once() -> None:
     answers = FakeAnswers(gate=asyncio.Event())
-    web = Web(answers, ApiLimits(at_once=1, waiting=1, wait_s=0.02))
+    web = Web(answers, ApiLimits(at_once=1, waiting=1, wait_s=15))
     assert answers.gate is not None
     first = asyncio.create_task(web.chat())
     await until(lambda: answers.running == 1)
     second = asyncio.create_task(web.chat())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    at_once = await web.chat()
+    async with asyncio.timeout(5):
+        await asyncio.sleep(0)
+        at_once = await web.chat(n=2)
     assert (at_once.status, at_once.error["type"]) == (429, "rate_limit_error")
     assert int(at_once.headers["retry-after"]) > 0
-    assert (await second).status == 429
     answers.gate.set()
-    assert (await first).status == 200
-    assert (await web.chat()).status == 200
+    assert (await first).status == (await second).status == 200
+
+
+async def test_nobody_waits_for_ever() -> None:
+    answers = FakeAnswers(gate=asyncio.Event())
+    web = Web(answers, ApiLimits(at_once=1, wait_s=0.02))
+    assert answers.gate is not None
+    first = asyncio.create_task(web.chat())
+    await until(lambda: answers.running == 1)
+    assert (await web.chat()).status == 429
+    answers.gate.set()
+    assert (await first).status == (await web.chat()).status == 200
+
+
+async def test_room_that_was_taken_is_given_back_however_it_ended() -> None:
+    answers = FakeAnswers()
+    web = Web(answers, ApiLimits(at_once=3, waiting=1, wait_s=0.05))
+    for _ in range(4):
+        assert (await web.chat(n=5)).status == 200
+        answers.fails = StagesLost("gone")
+        assert (await web.chat(n=5)).status == 503
+        answers.fails = None
+    answers.most = 0
+    assert (await web.chat(n=5)).status == 200
+    assert answers.most == 3
 
 
 async def test_choices_run_beside_each_other_only_where_nobody_else_would() -> None:

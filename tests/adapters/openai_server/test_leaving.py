@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from diffuse_core.adapters.openai_server import ApiLimits
+from diffuse_core.adapters.openai_server.choices import AHEAD
 from tests.adapters.openai_server.fake_answers import FakeAnswers
 from tests.adapters.openai_server.web import CHAT, MESSAGES, Told, Web
 from tests.services.waiting import until
@@ -110,3 +111,19 @@ async def test_a_client_that_takes_nothing_is_given_up(stream: bool) -> None:
     told = await web.ask("POST", CHAT, body(stream=stream), Told(), stuck=asyncio.Event())
     assert not told.status
     assert answers.running == 0
+
+
+@pytest.mark.parametrize("n", [1, 3])
+async def test_a_slow_client_holds_the_generations_back(n: int) -> None:
+    answers = FakeAnswers(says=("x",) * 1000)
+    taking = asyncio.Event()
+    asking = asyncio.create_task(
+        Web(answers).ask("POST", CHAT, body(stream=True, n=n), Told(), stuck=taking)
+    )
+    await until(lambda: answers.tokens)
+    for _ in range(2000):
+        await asyncio.sleep(0)
+    assert answers.tokens <= AHEAD + n
+    taking.set()
+    assert (await asking).complete
+    assert answers.tokens == 1000 * n

@@ -75,6 +75,20 @@ async def test_streamed_calls_come_whole_and_in_order() -> None:
     assert len(told_tokens) == len(CALLS) + 1
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_only_begins_as_a_call_is_text(stream: bool) -> None:
+    half = '<tool_call>\n{"name": "wea'
+    told = await Web(FakeAnswers(says=("A ", half), form="hermes")).chat(
+        tools=[TOOL], stream=stream
+    )
+    if stream:
+        deltas = [chunk["choices"][0]["delta"] for chunk in told.chunks()]
+        text = "".join(delta.get("content", "") for delta in deltas)
+    else:
+        text = told.json()["choices"][0]["message"]["content"]
+    assert text == "A " + half
+
+
 async def test_a_model_of_no_known_form_gives_its_text() -> None:
     told = await Web(FakeAnswers(says=CALLS, form=None)).chat(tools=[TOOL])
     (choice,) = told.json()["choices"]
