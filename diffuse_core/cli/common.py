@@ -81,12 +81,14 @@ logged = adding(
         "--log-level",
         type=click.Choice(LEVELS),
         default=None,
-        help="Least level that is logged to stderr.",
+        help="Least level that is logged to stderr. Default: warning; info for host, node, "
+        "sentinel and serve; error for chat and doctor.",
     ),
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
+        show_default=True,
         help="How log lines are written.",
     ),
 )
@@ -102,13 +104,14 @@ private = adding(
     click.option(
         "--network-key-file",
         metavar="FILE",
-        help="Read the shared secret from the first line of FILE.",
+        help="Read the shared secret from the first line of FILE. Default: no secret.",
     ),
     click.option(
         "--allow",
         multiple=True,
         metavar="ID|FILE",
-        help="Talk to these nodes only: full node ids, or files with one a line.",
+        help="Talk to these nodes only: full node ids, or files with one a line. May be repeated. "
+        "Default: everybody on the network.",
     ),
     click.option(
         "--mdns/--no-mdns",
@@ -123,7 +126,8 @@ stateful = click.option(
     "--state-dir",
     metavar="DIR",
     callback=_check_state_dir,
-    help="Where the node here keeps its identity.",
+    help="Where the node here keeps its identity, and what it knows of the network. Default: "
+    "this user's; several nodes on a machine need one each.",
 )
 """The option that says which node of this machine is meant."""
 
@@ -132,7 +136,8 @@ placed = adding(
         "--bootstrap",
         multiple=True,
         metavar="A,B",
-        help=f"HOST[:PORT] of known nodes; port {DEFAULT_PORT} when left out.",
+        help=f"HOST[:PORT] of known nodes; port {DEFAULT_PORT} when left out. Default: the node "
+        "here, else those that were met before, else the LAN.",
     ),
     stateful,
 )
@@ -203,7 +208,9 @@ holding = adding(
         help="What weights and KV cache may take, without Python and torch: 150MiB, 2GB. "
         "Default: most of what is free, on the GPU when that computes.",
     ),
-    click.option("--max-layers", type=click.IntRange(1), help="Most layers to hold."),
+    click.option(
+        "--max-layers", type=click.IntRange(1), help="Most layers to hold. Default: no limit."
+    ),
     dtyped("as the network does with this model, else bf16 where that is fast, else fp32"),
     device,
 )

@@ -26,6 +26,7 @@ private_options = adding(
         "--private",
         type=click.IntRange(0, MAX_LAYERS),
         default=0,
+        show_default=True,
         metavar="K",
         help="Run the first K layers here: hosts get hidden states, and no token id of the "
         "prompt. That makes reading it costly, not impossible: hidden states can be inverted "
@@ -36,6 +37,7 @@ private_options = adding(
         "--private-tail",
         type=click.IntRange(0, MAX_LAYERS),
         default=0,
+        show_default=True,
         metavar="T",
         help="With --private: run the last T layers and the head here as well, so that no "
         "token id of the answer is seen by a host either. The same limits hold.",

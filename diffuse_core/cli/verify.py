@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     "--memory",
     metavar="SIZE",
     callback=a_size,
-    help="What weights may take; a model that needs more is verified window by window.",
+    help="What weights may take; a model that needs more is verified window by window. Default: "
+    "most of what is free.",
 )
 @click.option(
     "--against-library/--no-against-library",

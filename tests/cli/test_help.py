@@ -25,6 +25,11 @@ TOPICS = (
     "app hosting models networks nat sampling private audits timings verify stopping identity "
     "settings"
 )
+SHARED = {
+    *("--bootstrap", "--state-dir", "--network", "--network-key-file", "--allow", "--log-level"),
+    *("--memory", "--max-layers", "--listen", "--threads"),
+}
+"""Options of many commands whose default the command finds by itself."""
 HEAVY = "torch, transformers, starlette, uvicorn, prometheus_client, prompt_toolkit, textual"
 ALL_HELP = f"""
 import sys
@@ -65,6 +70,22 @@ def test_every_option_says_what_it_does(name: str) -> None:
         if isinstance(option, click.Option) and not option.hidden and not option.help
     ]
     assert not silent
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_every_default_is_told(name: str) -> None:
+    """But for switches, which are off, and what is not given at all."""
+    context = click.Context(TREE[name])
+    untold = []
+    for option in TREE[name].params:
+        if not isinstance(option, click.Option) or option.is_flag or option.hidden:
+            continue
+        record = option.get_help_record(context)
+        plain = isinstance(option.get_default(context), str | int | float)
+        known = plain or option.opts[0] in SHARED
+        if record is not None and known and "efault" not in record[1]:
+            untold.append(option.opts[0])
+    assert not untold
 
 
 def test_what_tells_something_tells_it_to_programs_as_well() -> None:
