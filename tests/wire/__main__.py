@@ -10,10 +10,13 @@ released or just before the messages change:
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.wire.checkout import run_tests_module
+from tests.wire.conversation import record_conversations
 from tests.wire.recording import folder, record
 
 
@@ -34,6 +37,10 @@ def main() -> int:
     except FileExistsError:
         print(f"{folder()} is there already and stays as it is", file=sys.stderr)  # noqa: T201
         return 1
+    with tempfile.TemporaryDirectory() as place:
+        made = Path(place) / "conversations.json"
+        record_conversations(made)
+        shutil.copy(made, folder())
     print(f"recorded in {folder()}")  # noqa: T201
     return 0
 

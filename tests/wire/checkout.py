@@ -1,4 +1,4 @@
-"""Running programs of another checkout of this repository, with the tests of this one."""
+"""Running programs of another checkout of this repository, with tests.wire of this one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def environment(checkout: Path) -> dict[str, str]:
 
 
 def run_tests_module(checkout: Path, *arguments: str) -> int:
-    """Run `python -m ARGUMENTS` of these tests over a checkout's packages; the exit code."""
+    """Run `python -m ARGUMENTS`: `tests.wire` of here, all else of a checkout. The exit code."""
     with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "tests").symlink_to(TESTS)
+        (Path(place) / "tests").mkdir()
+        (Path(place) / "tests" / "wire").symlink_to(TESTS / "wire")
         environ: Mapping[str, str] = environment(checkout)
         environ = {**environ, "PYTHONPATH": f"{place}{os.pathsep}{environ['PYTHONPATH']}"}
         command = [sys.executable, "-m", *arguments]

@@ -20,7 +20,7 @@ from tests.wire.test_recorded import OLD, VERSIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEEDS = range(12)
+SEEDS = range(5)
 EXPECTED = ("role in ChatMessage: 'tool' is none of",)
 """What older nodes do not take, by design: it is sent by who asks for what they do not have."""
 
@@ -74,13 +74,13 @@ def test_the_rules_say_what_msgspec_says() -> None:
     agreed = {True: 0, False: 0}
     for message in messages(1):
         name = type(message).__name__
-        for _ in range(20):
+        for _ in range(8):
             value = raw(message)
             spoil(value, rng)
             told = rules.problem(value, {"struct": name})
             assert taken(value, kinds[name]) == (told is None), (value, told)
             agreed[told is None] += 1
-    assert min(agreed.values()) > 200
+    assert min(agreed.values()) > 100
 
 
 def spoil(value: dict[str, Any], rng: random.Random) -> None:
@@ -90,7 +90,7 @@ def spoil(value: dict[str, Any], rng: random.Random) -> None:
     while isinstance(value.get(name), dict) and len(value[name]) > 1 and rng.random() < 0.7:
         value = value[name]
         name = rng.choice(sorted(value.keys() - {"t", "type"}))
-    others = [None, -1, 0, 2**63, 1.5, "", "text", "x" * 2_000_000, b"", b"0" * 16, True, [], {}]
+    others = [None, -1, 0, 2**63, 1.5, "", "text", "x" * 2000, b"", b"0" * 16, True, [], {}]
     if rng.random() < 0.3:
         value["more"] = rng.choice(others)
     elif rng.random() < 0.2:
