@@ -57,6 +57,14 @@ def _check_state_dir(
     return value
 
 
+def _check_bootstrap(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuse what are no addresses, before anything is begun."""
+    parse_bootstrap(values)
+    return values
+
+
 def finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
     """Refuse nan, which no range check catches."""
     if not math.isfinite(value):
@@ -136,6 +144,7 @@ placed = adding(
         "--bootstrap",
         multiple=True,
         metavar="A,B",
+        callback=_check_bootstrap,
         help=f"HOST[:PORT] of known nodes; port {DEFAULT_PORT} when left out. Default: the node "
         "here, else those that were met before, else the LAN.",
     ),

@@ -85,6 +85,11 @@ def _default(option: click.Option | None) -> Any:
 def check_rows(root: click.Command, sources: Sources) -> list[str]:
     """What cannot be used of what is set, each once."""
     wrong: dict[str, None] = {}
+    for setting in APP_SETTINGS:
+        try:
+            sources.find(setting, places_of(("app",), setting.key))
+        except UsageError as error:
+            wrong[str(error)] = None
     for place, command in commands_below(root):
         with click.Context(command, info_name=" ".join(place)) as context:
             for option in command.params:

@@ -98,14 +98,19 @@ def test_check_finds_what_flags_would_refuse(
 ) -> None:
     written(file, '[host]\nmemory = "lots"\n[query]\ntop-p = 7\n')
     monkeypatch.setenv("DIFFUSE_TIMINGS", "perhaps")
+    monkeypatch.setenv("DIFFUSE_APP_NO_HISTORY", "perhaps")
+    monkeypatch.setenv("DIFFUSE_BOOTSTRAP", "here and there")
     monkeypatch.setenv("DIFFUSE_HOST_MEMROY", "1")
     assert run(["config", "check"]) == 2
     out = capsys.readouterr().out
     assert f"host.memory in {file}: 'lots' is no size" in out
     assert f"query.top-p in {file}: 7.0 is not in the range" in out
     assert "DIFFUSE_TIMINGS: 'perhaps' is neither 1 nor 0" in out
+    assert "DIFFUSE_APP_NO_HISTORY: 'perhaps' is neither 1 nor 0" in out
+    assert "DIFFUSE_BOOTSTRAP: 'here and there' is no address" in out
     assert "DIFFUSE_HOST_MEMROY is no setting; did you mean 'DIFFUSE_HOST_MEMORY'?" in out
-    monkeypatch.delenv("DIFFUSE_TIMINGS")
+    for name in ("TIMINGS", "APP_NO_HISTORY", "BOOTSTRAP"):
+        monkeypatch.delenv(f"DIFFUSE_{name}")
     file.write_text("threads = 2\n")
     assert run(["config", "check"]) == 0
 
