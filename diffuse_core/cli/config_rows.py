@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.layers import commands_below, known_settings, places_of, setting_of
-from diffuse_core.configuration import APP_SETTINGS, nearest, variable
+from diffuse_core.configuration import APP_SETTINGS, CACHE_DIR, nearest, variable
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError, UsageError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MASK = "********"
 OTHER_VARIABLES = frozenset({"DIFFUSE_CONFIG", "DIFFUSE_ONLY_FLAGS", "DIFFUSE_API_KEY"})
+ALL = "all"
+"""The place of what is no command's own."""
 Options = list[tuple["Setting", "click.Option | None"]]
 
 
@@ -45,6 +47,7 @@ def tables(root: click.Command) -> dict[str, tuple[Place, Options]]:
         ]
         if options:
             found[" ".join(place)] = place, options
+    found[ALL] = (), [(CACHE_DIR, None)]
     found["app"] = ("app",), [(setting, None) for setting in APP_SETTINGS]
     return found
 
@@ -58,7 +61,7 @@ def rows_of(place: Place, options: Options, sources: Sources) -> Iterator[Row]:
     for setting, option in options:
         value = sources.find(setting, places_of(place, setting.key))
         own = variable(place, setting.key)
-        name = " ".join(place)
+        name = " ".join(place) or ALL
         if value is None:
             yield Row(name, setting.key, _default(option), "default", "default", own)
             continue
@@ -85,9 +88,9 @@ def _default(option: click.Option | None) -> Any:
 def check_rows(root: click.Command, sources: Sources) -> list[str]:
     """What cannot be used of what is set, each once."""
     wrong: dict[str, None] = {}
-    for setting in APP_SETTINGS:
+    for own in APP_SETTINGS:
         try:
-            sources.find(setting, places_of(("app",), setting.key))
+            sources.find(own, places_of(("app",), own.key))
         except UsageError as error:
             wrong[str(error)] = None
     for place, command in commands_below(root):

@@ -23,7 +23,6 @@ from diffuse_core.configuration import (
     Value,
     problems,
     read_config,
-    variable,
 )
 from diffuse_core.errors import UsageError
 
@@ -265,8 +264,3 @@ def from_flag(name: str) -> bool:
     context = click.get_current_context(silent=True)
     found = None if context is None else context.get_parameter_source(name)
     return found is ParameterSource.COMMANDLINE
-
-
-def option_variable(place: Place, setting: Setting) -> str:
-    """The variable that is for this command's option alone."""
-    return variable(place, setting.key)

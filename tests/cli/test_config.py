@@ -79,10 +79,19 @@ def test_a_secret_is_not_shown(
     assert "********" in capsys.readouterr().out
 
 
-def test_the_app_has_a_table_too(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_app_has_a_table_too_and_models_a_place(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     written(file, 'theme = "dark"\n[app]\nmodel = "demo"\n')
     rows = {row["option"]: row for row in told(capsys, "show", "app")["settings"]}
     assert (rows["theme"]["value"], rows["model"]["value"]) == ("dark", "demo")
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", "/c")
+    [row] = told(capsys, "show", "all")["settings"]
+    assert [row[key] for key in ("option", "value", "origin")] == [
+        "cache-dir",
+        "/c",
+        "DIFFUSE_CACHE_DIR",
+    ]
 
 
 def test_an_unknown_command_is_named_with_the_nearest(
