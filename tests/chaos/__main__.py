@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from diffuse_core.adapters.models.demo import fetch_demo
+from diffuse_core.settings import cache_dir
 from tests.chaos.fault_plan import DECK
-from tests.chaos.questions import of_tiny
+from tests.chaos.questions import of_demo, of_tiny
 from tests.chaos.story import Options, Story
 from tests.services.tiny_model import LAYERS, make_tiny_model
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONTEXT = 2048
+DEMO_LAYERS = 30
+DAMAGE = ("rot", "corrupt")
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -38,15 +42,20 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hosts", type=int, default=6)
+    parser.add_argument("--model", default="tiny", choices=["tiny", "demo"])
     parser.add_argument("--kinds", default=",".join(DECK), help="faults to draw from")
     parser.add_argument("--plan", action="store_true", help="print the faults, and do nothing")
     parser.add_argument("--keep", help="a directory to work in, which stays")
     return parser.parse_args(arguments)
 
 
-def run_in(directory: Path, given: Options) -> Story:
-    """A run with the tiny model, in a directory that is there."""
-    answers = of_tiny(make_tiny_model(directory / "tiny", CONTEXT))
+def run_in(directory: Path, given: Options, model: str) -> Story:
+    """A run in a directory that is there."""
+    if model == "demo":
+        answers = of_demo(fetch_demo(cache_dir() / "models", lambda _: None))
+    else:
+        answers = of_tiny(make_tiny_model(directory / "tiny", CONTEXT))
+    os.environ["DIFFUSE_CACHE_DIR"] = f"{directory}/cache"
     story = Story(directory, given, answers)
     asyncio.run(story.run())
     return story
@@ -55,9 +64,11 @@ def run_in(directory: Path, given: Options) -> Story:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it as a command."""
     given = options(arguments)
-    asked = Options(
-        given.seed, 60 * given.minutes, given.hosts, LAYERS, tuple(given.kinds.split(","))
-    )
+    demo = given.model == "demo"
+    # Only the tensors of a directory are damaged.
+    kinds = [kind for kind in given.kinds.split(",") if not demo or kind not in DAMAGE]
+    layers = DEMO_LAYERS if demo else LAYERS
+    asked = Options(given.seed, 60 * given.minutes, given.hosts, layers, tuple(kinds))
     click.echo(
         f"seed {asked.seed}, {given.minutes:g} minutes, {asked.hosts} hosts, "
         f"{len(asked.faults)} faults; plan {asked.digest}; {os.cpu_count()} cores, "
@@ -70,8 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         directory = Path(given.keep or temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        os.environ["DIFFUSE_CACHE_DIR"] = f"{directory}/cache"
-        story = run_in(directory, asked)
+        story = run_in(directory, asked, given.model)
     click.echo(story.table)
     for text in story.ledger.violations:
         click.echo(f"VIOLATION: {text}")

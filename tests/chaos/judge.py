@@ -6,7 +6,7 @@ import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.chaos.questions import CANARY
+from tests.chaos.ledger import CANARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

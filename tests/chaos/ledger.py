@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tests.chaos.questions import is_prefix
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+CANARY = "zq7canary"
+"""Begins each prompt. No word of the tiny model: it takes that for its first one."""
 DOCUMENTED = frozenset({3, 4, 5, 6, 7})
 """What a request may end with while faults happen; the error tree tells them."""
 LAST_LINES = 12
@@ -38,6 +38,11 @@ class Answered:
     code: int = 0
     left: bool = False
     error: str = ""
+
+
+def is_prefix(tokens: Sequence[int], right: Sequence[int]) -> bool:
+    """Whether an answer that broke off says what the whole one begins with."""
+    return tuple(tokens) == tuple(right[: len(tokens)])
 
 
 def fault_of(answer: Answered) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.chaos.ledger import DOCUMENTED, Answered
@@ -73,9 +74,10 @@ class Load:
         for ask in draw_asks(self._seed, f"{asker.name} {number}"):
             await self._going.wait()
             self._asking += 1
+            known = replace(ask, tokens=min(ask.tokens, self._answers.most))
             try:
                 questions = self._questions(ask)
-                await asyncio.gather(*(self.one(asker, ask, one) for one in questions))
+                await asyncio.gather(*(self.one(asker, known, one) for one in questions))
             finally:
                 self._asking -= 1
             await asyncio.sleep(ask.then_s)

@@ -7,10 +7,13 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tests.chaos.questions import MOST, MOST_AT_ONCE
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+MOST = 96
+"""Tokens of an answer."""
+MOST_AT_ONCE = 3
+"""Answers to one question (`--n`)."""
 
 End = Literal["whole", "tokens", "seconds"]
 """Taken to its end; left after so many tokens, or after so many seconds."""

@@ -20,9 +20,9 @@ from tests.chaos.judge import (
     said_in_log,
     slope,
 )
-from tests.chaos.ledger import AFTER_A_FAULT_S, Answered, Ledger, fault_of
+from tests.chaos.ledger import AFTER_A_FAULT_S, CANARY, Answered, Ledger, fault_of
 from tests.chaos.load import PLAIN, Load
-from tests.chaos.questions import CANARY, Question
+from tests.chaos.questions import Question
 from tests.e2e.lives import Life
 
 if TYPE_CHECKING:
