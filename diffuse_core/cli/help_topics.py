@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ORDER = (
     "app hosting models networks nat sampling private audits timings verify stopping identity "
-    "settings api operations architecture limits chaos security"
+    "settings scripts api operations architecture limits chaos security"
 )
 """Of the topics; others follow by their names."""
 
