@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import has_focus
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.output import ColorDepth, create_output
@@ -76,6 +78,8 @@ class KeyReader:
             output=output,
         )
 
+    keys = True
+
     async def read(self, default: str = "") -> str:
         """The next message; it is kept for the Up key."""
         text = await self._session.prompt_async(
@@ -111,17 +115,19 @@ class _Completer(Completer):
 def _keys() -> KeyBindings:
     """Enter sends, also in the middle of several lines; Alt+Enter and Ctrl+J begin a new one."""
     keys = KeyBindings()
+    # Else they are keys of the search.
+    typing = has_focus(DEFAULT_BUFFER)
 
-    @keys.add("enter")
+    @keys.add("enter", filter=typing)
     def _send(event: KeyPressEvent) -> None:
         event.current_buffer.validate_and_handle()
 
-    @keys.add("escape", "enter")
-    @keys.add("c-j")
+    @keys.add("escape", "enter", filter=typing)
+    @keys.add("c-j", filter=typing)
     def _line(event: KeyPressEvent) -> None:
         event.current_buffer.newline(copy_margin=False)
 
-    @keys.add("c-c")
+    @keys.add("c-c", filter=typing)
     def _clear(event: KeyPressEvent) -> None:
         event.app.exit(exception=Interrupted(typed=bool(event.current_buffer.text)))
 

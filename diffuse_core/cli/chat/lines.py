@@ -25,7 +25,9 @@ class Interrupted(Exception):  # noqa: N818
 
 
 class Reader(Protocol):
-    """Where questions come from."""
+    """Where questions come from; `keys` where it reads single keys, and not whole lines."""
+
+    keys: bool
 
     async def read(self, default: str = "") -> str:
         """The next one; `default` is what may be changed and sent.
@@ -49,6 +51,8 @@ class LineReader:
         descriptor: Read from as bytes come; it may be a regular file.
         prompt: Shown on stderr where there is a terminal.
     """
+
+    keys = False
 
     def __init__(self, descriptor: int, prompt: str = "") -> None:
         self._descriptor = descriptor

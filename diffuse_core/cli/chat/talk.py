@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -125,8 +126,11 @@ class Chat:
         actions = Actions(asker, knobs, clock)
         await _choose(asker, banner=self._interactive)
         self._reader = _reader(given, asker, knobs)
+        # Also between a prompt and an answer a key must be what it was: Enter sends.
+        quiet = typed_ahead() if self._reader.keys else contextlib.nullcontext()
         try:
-            await self._loop(asker, actions, self._reader)
+            with quiet:
+                await self._loop(asker, actions, self._reader)
         finally:
             for task in self._behind:
                 task.cancel()
