@@ -72,6 +72,8 @@ def test_torch() -> None:
     told(judge_torch(TORCH, fast_bf16=False), "ok", "bf16 is slow")
     broken = TorchFacts(problem="OSError: libtorch.so: cannot open")
     told(judge_torch(broken, fast_bf16=True), "problem", "libtorch.so")
+    late = TorchFacts(problem="it did not load within 10 s", late=True)
+    told(judge_torch(late, fast_bf16=True), "warning", "try again")
     slow = msgspec.structs.replace(TORCH, seconds=25.0)
     told(judge_torch(slow, fast_bf16=True), "warning", "busy")
     bare = msgspec.structs.replace(TORCH, mkl=False, onednn=False)

@@ -38,7 +38,10 @@ class Library:
 
 
 class TorchFacts(msgspec.Struct, frozen=True):
-    """What torch says of itself. `problem` is why it could not be loaded, empty otherwise."""
+    """What torch says of itself. `problem` is why it could not be loaded, empty otherwise.
+
+    `late` is that it had not loaded when it was no longer waited for.
+    """
 
     version: str = ""
     cuda: str | None = None
@@ -51,6 +54,7 @@ class TorchFacts(msgspec.Struct, frozen=True):
     threads: int = 0
     seconds: float = 0.0
     problem: str = ""
+    late: bool = False
 
 
 def python_facts() -> PythonFacts:
@@ -70,8 +74,11 @@ def libraries() -> tuple[Library, ...]:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return ()
-    from packaging.requirements import InvalidRequirement, Requirement
-
+    try:
+        from packaging.requirements import InvalidRequirement, Requirement
+    except ImportError:
+        # Without it nothing is compared; that it is absent says enough of the installation.
+        return (Library("packaging", "", None, fits=False),)
     found = []
     for text in declared:
         try:

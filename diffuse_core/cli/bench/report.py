@@ -86,6 +86,8 @@ def text_lines(results: Results, conditions: dict[str, Any], former: Former | No
     """All of it for people."""
     lines = [f"{name.replace('_', ' ')}: {_shown(value)}" for name, value in conditions.items()]
     lines += ["", *_row_lines(results, former), "", *_hop_lines(results)]
+    if others := sum(results.routes.values()) - results.routes.get(results.usual_route, 0):
+        lines.append(f"answers of one session that took another route: {others}")
     for count in sorted(results.refused):
         refused, failed = results.refused[count], results.failed[count]
         if refused or failed:

@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"  # noqa: S104  (a port is tried there for a moment, as a node would)
-NETWORK_S = 14.0
-TORCH_S = 30.0
+NETWORK_S = 12.0
+TORCH_WAIT_S = 10.0
+TORCH_S = 12.0
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,10 @@ async def _torch() -> list[Finding]:
 
 async def _torch_in_time() -> TorchFacts:
     try:
-        async with asyncio.timeout(TORCH_S - 2):
+        async with asyncio.timeout(TORCH_WAIT_S):
             return await torch_facts()
     except TimeoutError:
-        return TorchFacts(problem=f"it did not load within {TORCH_S - 2:g} s")
+        return TorchFacts(problem=f"it did not load within {TORCH_WAIT_S:g} s", late=True)
 
 
 def _machine(asked: Asked) -> Iterator[Check]:

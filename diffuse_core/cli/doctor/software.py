@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 LEAST_PYTHON = (3, 11)
 BITS = 64
-SLOW_LOAD_S = 20.0
+SLOW_LOAD_S = 8.0
 
 
 def judge_python(facts: PythonFacts) -> Finding:
@@ -60,6 +60,9 @@ def pip_install(libraries: Sequence[Library]) -> str:
 
 def judge_torch(facts: TorchFacts, *, fast_bf16: bool) -> Finding:
     """Whether torch loads, and how fast it can compute here."""
+    if facts.late:
+        step = "try again: the disk or the machine is busy; if it stays so, hosts start slowly"
+        return warning("torch", facts.problem, step)
     if facts.problem:
         return problem(
             "torch",
