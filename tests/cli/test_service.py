@@ -99,6 +99,11 @@ def test_a_secret_stands_in_no_unit(tmp_path: Path) -> None:
     assert values(found, "LoadCredential") == [f"network-key:{written}"]
     both = lines(*HOST, f"--network-key-file={key}")
     assert values(both, "ExecStart")[0].endswith("-file=${CREDENTIALS_DIRECTORY}/network-key")
+    api = lines("serve", "--api-key-file", str(key))
+    assert values(api, "LoadCredential") == [f"api-key:{written}"]
+    assert values(api, "ExecStart")[0].endswith(
+        "serve --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
+    )
     own = run("print", "--user", *HOST, "--network-key-file", str(key)).splitlines()
     assert str(tmp_path) in values(own, "ExecStart")[0]
 

@@ -20,7 +20,7 @@ SECRETS = {
     "api_key": "put it into a file of mode 0600 and give that",
 }
 """Options whose values everybody on a machine can read in a unit, and what to do instead."""
-FILES = ("--network-key-file", "--api-key-file", "--key-file", "--log-file", "--state-dir")
+FILES = ("--network-key-file", "--api-key-file", "--log-file", "--state-dir")
 MAYBE_FILES = ("--model", "--allow")
 """Names of files where they look like those."""
 STOP_S = 6

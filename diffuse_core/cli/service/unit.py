@@ -25,7 +25,7 @@ MARK = "# Written by `diffuse service`"
 """How a unit of ours begins: others are not touched."""
 CONFIG = Path("/etc/diffuse/config.toml")
 SECRETS = "/etc/diffuse/%N.env"
-CREDENTIAL = "network-key"
+KEY_FILES = ("network_key_file", "api_key_file")
 STOP_MARGIN_S = 20
 """After its sessions: the farewell, and what a stuck disk may take."""
 WATCHDOG_S = 60
@@ -116,24 +116,27 @@ class Unit:
         yield ""
 
     def _words(self) -> Iterator[str]:
-        key = self._key_file()
+        keys = {str(path): name for name, path in self._keys()}
         for word in self.inner.words:
             flag, equals, value = word.rpartition("=")
-            if key is not None and self.scope == "system" and value == str(key):
-                yield f"{flag}{equals}${{CREDENTIALS_DIRECTORY}}/{CREDENTIAL}"
+            if self.scope == "system" and value in keys:
+                yield f"{flag}{equals}${{CREDENTIALS_DIRECTORY}}/{keys[value]}"
             else:
                 yield word
 
-    def _key_file(self) -> Path | None:
-        return self.inner.path("network_key_file")
+    def _keys(self) -> Iterator[tuple[str, Path]]:
+        """The files with secrets, which systemd reads for whoever it runs as."""
+        for option in KEY_FILES:
+            if (path := self.inner.path(option)) is not None:
+                yield option.removesuffix("_file").replace("_", "-"), path
 
     def _system(self) -> Iterator[str]:
         config = CONFIG if CONFIG.exists() else Path("/dev/null")
         yield f"Environment=DIFFUSE_CONFIG={config}"
         yield f"# Secrets, such as DIFFUSE_NETWORK_KEY=..., in a file of mode 0600: {SECRETS}"
         yield f"EnvironmentFile=-{SECRETS}"
-        if (key := self._key_file()) is not None:
-            yield f"LoadCredential={CREDENTIAL}:{escaped(str(key))}"
+        for name, path in self._keys():
+            yield f"LoadCredential={name}:{escaped(str(path))}"
         if self.account is None:
             yield "DynamicUser=yes"
         else:
