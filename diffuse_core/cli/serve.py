@@ -96,6 +96,7 @@ def serve(**given: Any) -> int | None:
     What works with OpenAI's API works with this one, given its address and key: chat and text
     completions, streamed or whole, tools, log probabilities. /healthz tells without a key
     whether the network can be reached; while it cannot, the server goes on looking for it.
+    `diffuse help api` tells which fields are known, and what each status means.
 
     \b
     diffuse serve

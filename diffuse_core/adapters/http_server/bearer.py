@@ -1,4 +1,4 @@
-"""Who may ask: whoever has the key (RFC 6750), on every path but those that are named open."""
+"""Who may ask: whoever has the key (RFC 6750), and all to look at paths that are named open."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class BearerGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        problem = None if scope["path"] in self._open else self._problem(scope["headers"])
+        is_open = scope["path"] in self._open and scope["method"] in ("GET", "HEAD")
+        problem = None if is_open else self._problem(scope["headers"])
         if problem is None:
             await self._app(scope, receive, send)
         else:

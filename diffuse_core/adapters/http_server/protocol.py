@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Phase = Literal["head", "body", "lingering", "answering", "draining", "idle", "closing"]
+SPARE: tuple[Phase, ...] = ("lingering", "idle", "head")
+"""Which connections give way to a new one, in this order."""
 CLOSE = (b"connection", b"close")
 SEND_BUFFER = 256 * 2**10
 """Of the kernel. It grows to megabytes by itself, and hides from us who reads nothing."""
@@ -70,7 +72,7 @@ class BoundedProtocol(H11Protocol):
         self._request_since = self._since
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or refuse it where there are too many."""
+        """Take a connection; where there are too many one of them gives way, or this one."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self._limits.write_bytes)
         sock = transport.get_extra_info("socket")
@@ -83,12 +85,16 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()
 
     def _make_room(self) -> bool:
-        """Close a connection on which nothing is asked or answered."""
-        for other in self.connections:
-            if isinstance(other, BoundedProtocol) and other.phase == "idle":
-                other.transport.close()
-                return True
-        return False
+        """Cut the connection that is the least loss: nothing is asked or answered on it.
+
+        Whoever means to ask does so at once, so many that do not keep nobody out.
+        """
+        others = [one for one in self.connections if isinstance(one, BoundedProtocol)]
+        spare = [one for one in others if one is not self and one.phase in SPARE]
+        if not spare:
+            return False
+        min(spare, key=lambda one: (SPARE.index(one.phase), one._since)).transport.abort()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the app, and see that it ends what it did for this client."""
@@ -101,7 +107,8 @@ class BoundedProtocol(H11Protocol):
         """Take what came; whatever is wrong with it ends this connection and nothing else."""
         if self._left:
             return
-        if self.conn.their_state is h11.SEND_BODY:
+        if self._unanswered is not None:
+            # Of a body that is awaited; of one that was refused it would prolong the end.
             self._steps += 1
         try:
             super().data_received(data)
@@ -202,6 +209,8 @@ class BoundedProtocol(H11Protocol):
                 self.transport.close()
                 return
         status, headers, body = self._render(refusal)
+        if cycle is not None and cycle.scope["method"] == "HEAD":
+            body = b""
         answer = h11.Response(
             status_code=status,
             headers=[*headers, (REQUEST_ID, mark), CLOSE],

@@ -206,3 +206,13 @@ async def test_the_answer_to_head_has_no_body() -> None:
         second = await read_answer(reader)
     assert (first.status, first.headers["content-length"]) == (200, "2")
     assert (second.status, second.body) == (200, b"ok")
+
+
+async def test_a_defect_is_told_also_to_head() -> None:
+    async def broken(_scope: object, _receive: object, _send: object) -> None:
+        raise ValueError("a defect")
+
+    async with serving(broken) as server:
+        for method in ("GET", "HEAD"):
+            answer = await ask(server, request(method), method)
+            assert (answer.status, answer.headers["connection"]) == (500, "close")

@@ -30,7 +30,7 @@ def as_json(refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
 
 async def status(app: Any, data: bytes) -> int:
     async with serving(app) as server:
-        return (await ask(server, data)).status
+        return (await ask(server, data, data.split()[0].decode())).status
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,8 @@ async def test_an_open_path_needs_no_key() -> None:
     app = BearerGuard(echo(Seen()), KEY, as_json, ("/healthz",))
     assert await status(app, request("GET", "/healthz?a=b")) == 200
     assert await status(app, request("GET", "/%68ealthz")) == 200
+    assert await status(app, request("HEAD", "/healthz")) == 200
+    assert await status(app, request("POST", "/healthz", body=b"much")) == 401
     assert await status(app, request("GET", "//healthz")) == 401
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -188,6 +189,18 @@ async def test_an_idle_connection_makes_room_for_a_new_one() -> None:
         await read_answer(reader)
         async with asyncio.timeout(3):
             answers = [await ask(server, request()) for _ in range(3 * QUICK.connections)]
+    assert {answer.status for answer in answers} == {200}
+
+
+async def test_connections_that_ask_nothing_keep_nobody_out() -> None:
+    limits = replace(QUICK, head_s=4.0)
+    async with serving(echo(Seen()), limits) as server, contextlib.AsyncExitStack() as stack:
+        for _ in range(3 * QUICK.connections):
+            _, writer = await stack.enter_async_context(connected(server))
+            writer.write(b"GET / HTTP/1.1\r\nA: ")
+        async with asyncio.timeout(3):
+            answers = [await ask(server, request()) for _ in range(QUICK.connections)]
+        assert server.connections <= QUICK.connections + 1
     assert {answer.status for answer in answers} == {200}
 
 
