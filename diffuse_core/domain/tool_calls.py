@@ -7,6 +7,8 @@ is dropped, with what marks it. How the text is cut into pieces makes no differe
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import msgspec
 
 from diffuse_core.domain.json_end import JsonEnd
@@ -26,6 +28,7 @@ MAX_SPACE = 64
 MAX_HEAD = 512
 """Characters between what opens a call and its JSON."""
 _SPACE = " \t\r\n"
+_STRIDE = 4096
 
 
 _NOTHING = msgspec.Raw()
@@ -73,9 +76,11 @@ class CallParser:
 
     def push(self, delta: str) -> list[Piece]:
         """What became certain with this piece of text, in order."""
-        self._held += delta
-        while self._held and self._step():
-            pass
+        # What is held is copied at each step: of a long text little is held at a time.
+        for at in range(0, len(delta), _STRIDE):
+            self._held += delta[at : at + _STRIDE]
+            while self._held and self._step():
+                pass
         return self._told()
 
     def flush(self) -> list[Piece]:
@@ -87,14 +92,16 @@ class CallParser:
         return self._told()
 
     def _told(self) -> list[Piece]:
-        out, self._out = self._out, []
-        return out
+        """What is to be told, texts that follow each other as one."""
+        told: list[Piece] = []
+        for is_text, group in groupby(self._out, key=lambda piece: isinstance(piece, str)):
+            pieces = list(group)
+            told += ["".join(map(str, pieces))] if is_text else pieces
+        self._out = []
+        return told
 
     def _tell(self, text: str) -> None:
-        last = self._out[-1] if self._out else None
-        if isinstance(last, str):
-            self._out[-1] = last + text
-        elif text:
+        if text:
             self._out.append(text)
         self._fresh = self._fresh and not text.strip(_SPACE)
 
