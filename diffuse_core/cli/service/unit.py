@@ -56,6 +56,7 @@ LockPersonality=yes
 RemoveIPC=yes
 SystemCallArchitectures=native
 SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
 """
 
 
