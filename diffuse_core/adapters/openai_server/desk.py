@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from diffuse_core.adapters.openai_server.asked import chat_asked, text_asked
 from diffuse_core.adapters.openai_server.choices import Choices
 from diffuse_core.adapters.openai_server.completion import Completion
+from diffuse_core.adapters.openai_server.errors import too_long
 from diffuse_core.adapters.openai_server.event_stream import stream
 from diffuse_core.adapters.openai_server.gate import Gate
 from diffuse_core.adapters.openai_server.models import listed, servable_model, told
 from diffuse_core.adapters.openai_server.parsing import chat_fields, text_fields
 from diffuse_core.adapters.openai_server.shapes import ChatShape, TextShape
+from diffuse_core.errors import PromptTooLong
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.openai_server.asked import Asked
@@ -52,7 +54,10 @@ class Desk:
     async def text(self, path: dict[str, str], body: bytes, reply: Reply) -> None:
         """POST /v1/completions."""
         del path
-        await self._complete(text_asked(text_fields(body), self._limits), TextShape(), reply)
+        try:
+            await self._complete(text_asked(text_fields(body), self._limits), TextShape(), reply)
+        except PromptTooLong as error:
+            raise too_long(error, "prompt") from None
 
     async def _complete(self, asked: Asked, shape: Shape, reply: Reply) -> None:
         limits = self._limits

@@ -155,7 +155,7 @@ def told_to_clients(error: DiffuseError) -> ApiError:
     message = str(error)
     match error:
         case PromptTooLong():
-            return ApiError(400, message, code="context_length_exceeded", param="messages")
+            return too_long(error, "messages")
         case UsageError():
             return ApiError(400, message)
         case ModelUnusable():
@@ -174,6 +174,11 @@ def told_to_clients(error: DiffuseError) -> ApiError:
             return ApiError(500, message)
 
 
+def too_long(error: DiffuseError, param: str | None) -> ApiError:
+    """The refusal of a prompt that does not fit the model; `param` is where it was given."""
+    return ApiError(400, str(error), code="context_length_exceeded", param=param)
+
+
 def told_of_failed(event: Failed) -> ApiError:
     """What a generation's Failed is, as a node tells its owner of it."""
     for kind in (UsageError, ModelUnknown, ModelIncomplete, Unreachable, Refused, StagesLost):
@@ -184,7 +189,7 @@ def told_of_failed(event: Failed) -> ApiError:
 
 def _refused(error: Refused) -> ApiError:
     if error.reason == "context":
-        return ApiError(400, str(error), code="context_length_exceeded", param="messages")
+        return too_long(error, None)
     if error.reason in ("busy", "memory"):
         return ApiError(429, str(error), retry_after_s=BUSY_RETRY_S)
     return _later(str(error), "refused", BUSY_RETRY_S)

@@ -18,7 +18,7 @@ class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int = 16
     side_by_side: int = 4
     waiting: int = 64
-    wait_s: float = 20.0
+    wait_s: float = 30.0
     heartbeat_s: float = 10.0
     write_s: float = 30.0
     body_s: float = 30.0

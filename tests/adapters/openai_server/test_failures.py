@@ -106,6 +106,13 @@ async def test_an_unknown_model_is_not_found(path: str) -> None:
     assert "tiny" in told.error["message"]
 
 
+async def test_a_prompt_that_is_too_long_names_where_it_was_given() -> None:
+    web = Web(FakeAnswers(fails=PromptTooLong("w"), after=-1))
+    assert (await web.chat()).error["param"] == "messages"
+    assert (await web.text()).error["param"] == "prompt"
+    assert (await web.text(stream=True)).error["param"] == "prompt"
+
+
 async def test_an_incomplete_model_names_its_ranges() -> None:
     told = await Web(FakeAnswers()).chat(model="half")
     assert told.status == 503
