@@ -33,9 +33,11 @@ async def words_of(client: ClientService, model: ModelView, seed: int) -> list[s
     texts = await client.token_texts(name, ids)
     found = [texts[token] for token in ids if _is_word(texts[token])]
     # A word with the space before it is one token where words stand in a row; a piece is not.
+    # Digits are often tokens of their own.
     spaced = [text for text in found if text.startswith(" ")]
-    words = [text.strip() for text in (spaced if len(spaced) >= LEAST_WORDS else found)]
-    unique = list(dict.fromkeys(words))[:MOST_WORDS]
+    lettered = [text for text in spaced if text[1:].isalpha()]
+    best = next((kind for kind in (lettered, spaced) if len(kind) >= LEAST_WORDS), found)
+    unique = list(dict.fromkeys(text.strip() for text in best))[:MOST_WORDS]
     if len(unique) < LEAST_WORDS:
         raise UsageError(f"{model.id} has hardly a word in its vocabulary to make a prompt of")
     return unique
@@ -48,9 +50,12 @@ def _is_word(text: str) -> bool:
 
 
 def text_of(words: list[str], count: int, salt: int) -> str:
-    """A text of so many words, another one for each salt."""
+    """A text of so many words, another one for each salt.
+
+    All begin with one word: without a space before it, others would be more tokens or fewer.
+    """
     rng = random.Random(salt)  # noqa: S311  (no secret)
-    return " ".join(rng.choice(words) for _ in range(count))
+    return " ".join([words[0], *(rng.choice(words) for _ in range(count - 1))])
 
 
 class Prompts:
