@@ -212,6 +212,15 @@ def test_dashboard_and_alerts_ask_for_what_is_told() -> None:
         assert grouped <= known, query
 
 
+def test_the_guide_names_what_is_told() -> None:
+    text = files("diffuse_core.cli").joinpath("guides", "operations.md").read_text("utf-8")
+    part = text.partition("under `diffuse_`")[2].partition("`diffuse service file")[0]
+    there = {name.removesuffix("_bucket") for name in exported()}
+    named = {word for word in re.findall(r"`([a-z_]+)`", part) if word not in ("_total",)}
+    assert len(named) > 40
+    assert {f"diffuse_{name}" for name in named} <= there
+
+
 def test_the_dashboard_is_whole() -> None:
     board = json.loads(
         files("diffuse_core.cli").joinpath("deploy", "grafana.json").read_text("utf-8")
