@@ -14,7 +14,7 @@ from tests.e2e.processes import Processes
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.services.tiny_model import TinyModel
@@ -30,6 +30,7 @@ class Server:
 
     def __init__(self, processes: Processes, *options: str) -> None:
         self.processes = processes
+        self.connections: list[http.client.HTTPConnection] = []
         self.process = processes.start(
             "serve", "serve", "--port", "0", "--json", "--log-level", "debug", *options
         )
@@ -56,8 +57,13 @@ class Server:
 
     def send(self, method: str, path: str, **fields: Any) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
+        self.connections.append(connection)
         connection.request(method, path, json.dumps(fields) if fields else None, self.headers)
         return connection.getresponse()
+
+    def close(self) -> None:
+        for connection in self.connections:
+            connection.close()
 
     def ask(self, method: str, path: str, **fields: Any) -> tuple[int, Any]:
         with self.send(method, path, **fields) as answer:
@@ -72,9 +78,8 @@ class Server:
     def stream(self, prompt: str) -> http.client.HTTPResponse:
         """An answer that takes a while, of which something came."""
         model = self.ask("GET", "/v1/models")[1]["data"][0]["id"]
-        answer = self.send(
-            "POST", "/v1/completions", model=model, prompt=prompt, max_tokens=1500, stream=True
-        )
+        asked = {"model": model, "prompt": prompt, "max_tokens": 1900, "ignore_eos": True}
+        answer = self.send("POST", "/v1/completions", **asked, stream=True)
         assert answer.status == 200
         assert answer.read(20)
         return answer
@@ -92,6 +97,19 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         yield started
 
 
+@pytest.fixture
+def serve(processes: Processes) -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def start(*options: str) -> Server:
+        servers.append(Server(processes, *options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
 def start_network(processes: Processes, model: TinyModel) -> None:
     processes.start_sentinel()
     processes.start_host("host", str(model.path))
@@ -106,11 +124,11 @@ def has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def test_it_starts_without_a_network_and_finds_what_comes(
-    processes: Processes, talkative: TinyModel
+    processes: Processes, talkative: TinyModel, serve: Callable[..., Server]
 ) -> None:
     """Then everything that it knew is killed, and comes back as others."""
     processes.start_sentinel()
-    server = Server(processes, "--bootstrap", processes.sentinel)
+    server = serve("--bootstrap", processes.sentinel)
     server.until_healthy()
     assert server.ask("GET", "/v1/models") == (200, {"object": "list", "data": []})
     processes.start_host("host", str(talkative.path))
@@ -137,10 +155,10 @@ def test_it_starts_without_a_network_and_finds_what_comes(
 
 
 def test_sigterm_lets_a_stream_go_on_for_some_seconds_and_then_ends_it(
-    processes: Processes, talkative: TinyModel
+    processes: Processes, talkative: TinyModel, serve: Callable[..., Server]
 ) -> None:
     start_network(processes, talkative)
-    server = Server(processes, "--bootstrap", processes.sentinel)
+    server = serve("--bootstrap", processes.sentinel)
     server.until_healthy()
     answer = server.stream(CANARY)
     code, seconds = server.end(signal.SIGTERM)
@@ -157,10 +175,14 @@ def test_sigterm_lets_a_stream_go_on_for_some_seconds_and_then_ends_it(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_second_signal_does_not_wait_for_streams(
-    processes: Processes, talkative: TinyModel, number: signal.Signals, code: int
+    processes: Processes,
+    talkative: TinyModel,
+    serve: Callable[..., Server],
+    number: signal.Signals,
+    code: int,
 ) -> None:
     start_network(processes, talkative)
-    server = Server(processes, "--bootstrap", processes.sentinel)
+    server = serve("--bootstrap", processes.sentinel)
     server.until_healthy()
     server.stream("one two three")
     server.process.send_signal(number)
@@ -168,8 +190,8 @@ def test_a_second_signal_does_not_wait_for_streams(
     assert server.end(number)[0] == code
 
 
-def test_idle_it_ends_at_once(processes: Processes) -> None:
-    server = Server(processes, "--bootstrap", "127.0.0.1:9")
+def test_idle_it_ends_at_once(serve: Callable[..., Server]) -> None:
+    server = serve("--bootstrap", "127.0.0.1:9")
     server.process.send_signal(signal.SIGTERM)
     assert has_ended(server.process, 5)
     assert server.process.returncode == 0

@@ -83,7 +83,7 @@ async def test_an_idle_connection_is_closed_without_a_word() -> None:
 
 async def test_a_body_that_stalls_is_not_waited_for() -> None:
     seen = Seen()
-    async with serving(echo(seen)) as server:
+    async with serving(echo(seen), replace(QUICK, body_s=60.0)) as server:
         async with connected(server) as (reader, writer):
             writer.write(post(b"[1, 2, 3]")[:-4])
             told = await until_closed(reader)
@@ -128,6 +128,14 @@ async def test_what_is_sent_after_a_refusal_does_not_keep_the_reason_from_its_re
     async with serving(echo(Seen())) as server:
         told = await trickle(server, b"nonsense\r\n\r\n", b"and more\r\n")
     assert told.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_who_sends_much_before_reading_reads_why_it_was_refused() -> None:
+    """Closed with what it sent unread, a connection is reset, and the reason is lost."""
+    async with serving(echo(Seen())) as server, connected(server) as (reader, writer):
+        writer.write(b"nonsense\r\n\r\n" + bytes(2_000_000))
+        await asyncio.sleep(0.1)
+        assert (await until_closed(reader)).startswith(b"HTTP/1.1 400 ")
 
 
 async def test_a_client_that_goes_ends_what_it_asked_for() -> None:
