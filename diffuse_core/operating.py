@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from diffuse_core import __version__
 from diffuse_core.adapters.sd_notify import Notifier
 from diffuse_core.errors import UsageError
+from diffuse_core.services.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -137,12 +138,12 @@ async def reported(
         yield
         return
     notifier.ready(status())
-    task = asyncio.create_task(_report(notifier, status, health, stopping), name="sd_notify")
+    tasks = TaskOwner("sd_notify")
+    tasks.spawn(_report(notifier, status, health, stopping), "report")
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await tasks.close()
         notifier.stopping()
         notifier.close()
 

@@ -128,6 +128,8 @@ async def test_a_host_that_ends_before_it_listens_tells_its_last_words(
     assert news[-1].failure == "no memory for a layer"
     assert (tmp_path / "state" / HOST_LOG).stat().st_mode & 0o777 == 0o600
     assert "--threads=2" in commands.asked[-1]
+    # Which keeps it from growing for as long as the host runs.
+    assert commands.asked[-1][-2:] == ("--log-file", str(tmp_path / "state" / HOST_LOG))
     assert "--exit-with-parent" not in commands.asked[-1]
     # Then a node without a slice is started, and what was said stays.
     await commands.local.attach()
