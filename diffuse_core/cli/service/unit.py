@@ -157,8 +157,8 @@ class Unit:
         written = {self.inner.path("state_dir")}
         if (log := self.inner.path("log_file")) is not None:
             written.add(log.parent)
-        for path in sorted(map(str, written - {None})):
-            yield f"ReadWritePaths={escaped(path)}"
+        for place in sorted(map(str, written - {None})):
+            yield f"ReadWritePaths={escaped(place)}"
 
     def _needs_home(self) -> bool:
         """Whether the program, or what it is to read, is in somebody's home."""
