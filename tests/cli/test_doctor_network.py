@@ -113,17 +113,19 @@ def test_versions() -> None:
 
 
 def test_the_node_here() -> None:
-    (finding,) = judge_here(HereFacts())
+    (finding,) = judge_here(HereFacts(), "0.2.0")
     told(finding, "ok", "none runs")
-    (finding,) = judge_here(HereFacts(stale=True))
+    (finding,) = judge_here(HereFacts(stale=True), "0.2.0")
     told(finding, "note", "killed")
-    (finding,) = judge_here(HereFacts(holder=9))
+    (finding,) = judge_here(HereFacts(holder=9), "0.2.0")
     told(finding, "note", "ps -p 9")
-    (finding,) = judge_here(HereFacts(pid=9, address=AT, why="it says nothing"))
+    (finding,) = judge_here(HereFacts(pid=9, address=AT, why="it says nothing"), "0.2.0")
     told(finding, "problem", "kill 9")
-    here, reach = judge_here(HereFacts(pid=9, address=AT, me=NODE))
+    here, reach = judge_here(HereFacts(pid=9, address=AT, me=NODE), "0.2.0")
     told(here, "ok", "version 0.2.0")
     told(reach, "problem", "nobody can dial it")
+    here, _ = judge_here(HereFacts(pid=9, address=AT, me=NODE), "0.3.0")
+    told(here, "note", "0.3.0 is installed")
 
 
 def test_how_the_node_here_is_met() -> None:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.cli.doctor import looking
 from diffuse_core.domain.messages import Ack
+from diffuse_core.errors import Unreachable
 from diffuse_core.services import probing
 from diffuse_core.services.probing import Prober
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.services.cluster import Cluster
 
 
@@ -60,3 +64,26 @@ async def test_an_answer_to_nothing_is_passed_over(cluster: Cluster) -> None:
     prober, link = await asked(cluster)
     await prober._on_ack(link, Ack(7), memoryview(b""))
     assert await prober.probe(link, times=1) is not None
+
+
+async def test_whether_a_sentinel_relays_is_tried(split: Callable) -> None:
+    cluster = await split(1, relayed=True)
+    observer = await cluster.observer()
+    (sentinel,) = (node.id for node in cluster.nodes if node.id in cluster.relays)
+    assert await looking._relays(observer, sentinel) is True
+    (host,) = cluster.hosts
+    assert await looking._relays(observer, host.id) is None, "nobody is met through it"
+
+
+async def test_a_relay_that_leads_nowhere_is_told(
+    split: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await split(1, relayed=True)
+    observer = await cluster.observer()
+    (sentinel,) = (node.id for node in cluster.nodes if node.id in cluster.relays)
+
+    async def in_vain(*_: object) -> None:
+        raise Unreachable("gone")
+
+    monkeypatch.setattr(observer.links, "dial", in_vain)
+    assert await looking._relays(observer, sentinel) is False

@@ -158,7 +158,8 @@ def _here(asked: Asked) -> Iterator[Check]:
 
 
 async def _node_here(asked: Asked) -> list[Finding]:
-    return network.judge_here(await here.here_facts(asked.state, asked.network))
+    facts = await here.here_facts(asked.state, asked.network)
+    return network.judge_here(facts, __version__)
 
 
 def _listen(asked: Asked) -> Finding:

@@ -201,8 +201,8 @@ def _line(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def judge_here(facts: HereFacts) -> list[Finding]:
-    """The node that runs here, and how others reach it."""
+def judge_here(facts: HereFacts, own: str) -> list[Finding]:
+    """The node that runs here, and how others reach it. `own` is the version installed."""
     if facts.pid is None:
         return [_judge_absent(facts)]
     told = {"pid": facts.pid, "address": facts.address}
@@ -212,6 +212,9 @@ def judge_here(facts: HereFacts) -> list[Finding]:
     me = facts.me
     doing = f", {facts.telemetry.stage}" if facts.telemetry and facts.telemetry.stage else ""
     found = f"{me.role} {me.short}, version {me.version}, {facts.address}{doing}"
+    if me.version != own:
+        step = f"{own} is installed: start it again to run that"
+        return [note("node here", found, step, node=me.node, **told), judge_reach(me)]
     return [ok("node here", found, node=me.node, **told), judge_reach(me)]
 
 
