@@ -135,7 +135,7 @@ async def test_who_sends_much_before_reading_reads_why_it_was_refused() -> None:
     async with serving(echo(Seen())) as server, connected(server) as (reader, writer):
         writer.write(b"nonsense\r\n\r\n" + bytes(2_000_000))
         await asyncio.sleep(0.1)
-        assert (await until_closed(reader)).startswith(b"HTTP/1.1 400 ")
+        assert (await until_closed(reader)).startswith(b"HTTP/1.1 431 ")
 
 
 async def test_a_client_that_goes_ends_what_it_asked_for() -> None:
