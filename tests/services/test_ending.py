@@ -66,6 +66,20 @@ async def test_a_signal_leaves_the_time_to_the_host(end: Ending, leaving: Leavin
         await over
 
 
+async def test_a_signal_gives_what_it_was_said_to_give(leaving: Leaving) -> None:
+    end, signal = Ending(leaving.leave, 120.0), asyncio.Event()
+    over = asyncio.create_task(end.over(signal))
+    signal.set()
+    await until(lambda: leaving.asked == [120.0])
+    # The owner's usual request is for an earlier end.
+    end.ask()
+    await until(lambda: leaving.asked == [120.0, None])
+    leaving.left.set()
+    async with asyncio.timeout(2):
+        await over
+    await end.close()
+
+
 async def test_a_signal_counts_also_while_the_owner_is_patient(
     end: Ending, leaving: Leaving
 ) -> None:
