@@ -132,14 +132,15 @@ async def test_a_defect_is_asked_for_once() -> None:
 async def test_a_failure_in_the_middle_is_the_clients_error() -> None:
     async with client_of(FakeAnswers(fails=StagesLost("stage x died"), after=2)) as client:
         stream = await client.chat.completions.create(stream=True, **ASKED)
-        said: list[str] = []
+        said = ""
 
         async def hear() -> None:
+            nonlocal said
             async for chunk in stream:
-                said.append(chunk.choices[0].delta.content or "")
+                said += chunk.choices[0].delta.content or ""
 
         with pytest.raises(openai.APIError) as failed:
             await hear()
-    assert "".join(said) == "Hello wor"
+    assert said == "Hello wor"
     assert failed.value.code == "stages_lost"
     assert "stage x died" in failed.value.message
