@@ -20,8 +20,9 @@ _CODE = re.compile(r"\{[%{]")
 _CODE_END = re.compile(r"[%}]\}")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _TOOLS = re.compile(r"\btools\b")
-_NULL_CONTENT = re.compile(r"content['\"]?\]? is (?:not )?none")
-_OTHER_CALLS = ("<function=", "<arg_key>", "<parameter=")
+_LLAMA = re.compile(r'\{"name": (?:(?!description).){0,120}"parameters": ', re.DOTALL)
+"""A call; where a tool is described its name and its parameters have a description between."""
+_OTHER_CALLS = ("<function=", "<arg_key>", "<parameter=", "<invoke")
 """What stands in `<tool_call>` where that holds no JSON."""
 
 SHORT_ID = 9
@@ -79,14 +80,12 @@ def find_format(template: str) -> ToolFormat | None:
         return "mistral-args" if "[ARGS]" in template else "mistral"
     if "<tool_call>" in template:
         return None if any(word in template for word in _OTHER_CALLS) else "hermes"
-    if '"name": ' in template and '"parameters": ' in template:
-        return "llama"
-    return None
+    return "llama" if _LLAMA.search(template) else None
 
 
-def wants_null_content(template: str) -> bool:
-    """Whether a message of calls alone is to have no content, rather than an empty one."""
-    return _NULL_CONTENT.search(template) is not None
+def wants_calls_as_text(template: str) -> bool:
+    """Whether calls must stand in a message's text, where a template passes over others."""
+    return "tool_calls" not in template and find_format(template) == "hermes"
 
 
 def wants_short_ids(template: str) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from diffuse_core.domain.tool_formats import (
     find_format,
     knows_tools,
-    wants_null_content,
+    wants_calls_as_text,
     wants_short_ids,
 )
 
@@ -44,6 +44,9 @@ def test_a_template_knows_tools_when_it_uses_them(source: str, knows: bool) -> N
         (LOOP + "[TOOL_CALLS]f[ARGS]", "mistral-args"),
         (LOOP, None),
         (LOOP + '"name": ', None),
+        (LOOP + '{"name": "f", "description": "d", "parameters": {}}', None),
+        (LOOP + '{"tool_name": "f", "parameters": {}}', None),
+        (LOOP + '<tool_call><invoke name="f">', None),
         ("<tool_call>", None),
     ],
 )
@@ -52,17 +55,19 @@ def test_the_format_is_told_by_what_stands_around_calls(source: str, form: str |
 
 
 def test_what_else_a_template_wants() -> None:
-    assert wants_null_content("{% if message['content'] is none %}")
-    assert wants_null_content("{% if message.content is not none %}")
-    assert not wants_null_content("{{ message.content }} is none")
+    assert wants_calls_as_text(LOOP + "<tool_call>{}</tool_call>")
+    assert not wants_calls_as_text(LOOP + "<tool_call>{{ message.tool_calls }}</tool_call>")
+    assert not wants_calls_as_text(LOOP)
     assert wants_short_ids("raise_exception('length 9!')")
     assert not wants_short_ids("{{ id | length }}")
 
 
-@pytest.mark.parametrize("part", ["{%", "{{ '", "{{ \"'", "tools", "'", "[", "content is "])
+@pytest.mark.parametrize(
+    "part", ["{%", "{{ '", "{{ \"'", "tools", "'", "[", '{"name": ', "<tool_call>"]
+)
 def test_a_hostile_template_is_looked_through_at_once(part: str) -> None:
     source = part * (200_000 // len(part))
     started = time.perf_counter()
     find_format(source)
-    wants_null_content(source)
+    wants_calls_as_text(source)
     assert time.perf_counter() - started < 1

@@ -8,9 +8,14 @@ The shapes are those of transformers' `apply_chat_template`: a tool is
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
-from diffuse_core.domain.tool_formats import SHORT_ID, wants_null_content, wants_short_ids
+from diffuse_core.domain.tool_formats import (
+    SHORT_ID,
+    wants_calls_as_text,
+    wants_short_ids,
+)
 from diffuse_core.domain.tools import json_object
 
 if TYPE_CHECKING:
@@ -28,9 +33,13 @@ class ChatValues:
     """Makes values in the way that one chat template wants them."""
 
     def __init__(self, template: str) -> None:
-        """`template` is its source."""
-        self._null = wants_null_content(template)
+        """`template` is its source.
+
+        A message of calls alone has an empty content: many templates fail without one, and none
+        of those of well-known models with tools needs it to be None.
+        """
         self._short = wants_short_ids(template)
+        self._as_text = wants_calls_as_text(template)
 
     def messages(self, messages: Sequence[ChatMessage]) -> Values:
         """The messages; what came of a call gets the name of its tool.
@@ -44,8 +53,10 @@ class ChatValues:
     def _message(self, message: ChatMessage, names: dict[str, str]) -> dict[str, Any]:
         value: dict[str, Any] = {"role": message.role, "content": message.content}
         if message.tool_calls:
-            value["content"] = message.content or (None if self._null else "")
-            value["tool_calls"] = [self._call(call) for call in message.tool_calls]
+            calls = [self._call(call) for call in message.tool_calls]
+            value["tool_calls"] = calls
+            if self._as_text:
+                value["content"] = "\n".join(filter(None, (message.content, *map(_text, calls))))
         if message.tool_call_id:
             value["tool_call_id"] = self._id(message.tool_call_id)
         if name := message.name or names.get(message.tool_call_id, ""):
@@ -63,6 +74,12 @@ class ChatValues:
         if not self._short or plain:
             return text
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:SHORT_ID]
+
+
+def _text(call: dict[str, Any]) -> str:
+    """A call as a model of the format "hermes" writes it."""
+    written = json.dumps(call["function"], ensure_ascii=False)
+    return f"<tool_call>\n{written}\n</tool_call>"
 
 
 def tool_values(tools: Iterable[Tool]) -> Values:

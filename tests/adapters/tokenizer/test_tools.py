@@ -49,7 +49,16 @@ CHAT = (
 )
 
 
-def theirs(source: str, content: str | None = "") -> str:
+AS_TEXT = """<tool_call>
+{"name": "weather", "arguments": {"city": "Paris", "n": [1, null]}}
+</tool_call>
+<tool_call>
+{"name": "now", "arguments": {}}
+</tool_call>"""
+"""The calls, for a template that passes over them."""
+
+
+def theirs(source: str, content: str) -> str:
     """What transformers makes of the same chat, given as its users give it."""
     calls = [
         {"id": "call00001", "type": "function"},
@@ -96,7 +105,7 @@ def test_the_prompt_is_that_of_transformers(make_bundle: Callable, name: str) ->
     tokenizer = load_tokenizer(bundle)
     assert tokenizer.tool_format == form
     ids = tokenizer.encode_chat(CHAT, TOOLS)
-    expected = theirs(source, None if "is none" in source else "")
+    expected = theirs(source, "" if "tool_calls" in source else AS_TEXT)
     assert "weather" in expected
     plain = Tokenizer.from_buffer(bundle.tokenizer_json)
     assert list(ids) == plain.encode(expected, add_special_tokens=False).ids

@@ -111,9 +111,9 @@ _MISTRAL = """{{- bos_token }}
   {%- endif %}
 {%- endfor %}"""
 
-_NULL = """{%- if tools %}{{ tools }}{% endif %}
+_LOOSE = """{%- if tools %}{{ tools }}{% endif %}
 {%- for message in messages %}
-  {%- if message['role'] == 'assistant' and message['content'] is none %}
+  {%- if message['role'] == 'assistant' and not message['content'] %}
     {%- for tool in message['tool_calls'] %}
       {{- '<|im_start|>' + tool['function']['name'] + ' ' }}
       {{- tool['function']['arguments'] | string }}
@@ -146,11 +146,17 @@ _SMOL = """{%- if tools %}
   {%- endif %}
 {%- endfor %}"""
 
+_NO_CALLS = """{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | string }}{% endfor %}<tool_call>...</tool_call><|im_end|>
+{%- endif %}
+{%- for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"""
+
 TEMPLATES = {
     "hermes": (_HERMES, "hermes"),
     "llama": (_LLAMA, "llama"),
     "mistral": (_MISTRAL, "mistral"),
-    "null": (_NULL, None),
+    "loose": (_LOOSE, None),
+    "no calls": (_NO_CALLS, "hermes"),
     "smol": (_SMOL, "hermes"),
 }
 """Each with the format of calls that is to be found in it."""
