@@ -94,6 +94,11 @@ class KeptNetwork:
             "the network is still looked for; ask again in some seconds"
         )
 
+    @property
+    def trouble(self) -> str:
+        """Why there is no network to answer with; empty where there is one."""
+        return "" if self._look is not None else str(self._problem)
+
     def start(self) -> None:
         """Begin to look for the network, and keep at it."""
         self._tasks.spawn(self._keep(), "keep")
@@ -253,5 +258,5 @@ class KeptNetwork:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._times.linger):
                     await look.unused.wait()
-        self._old.discard(look)
         await look.observer.close()
+        self._old.discard(look)

@@ -137,6 +137,7 @@ async def serve_http(
 def _configured(app: ASGIApp, limits: HttpLimits) -> Config:
     config = Config(
         app,
+        http="h11",
         ws="none",
         lifespan="off",
         interface="asgi3",
