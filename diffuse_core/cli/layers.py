@@ -163,13 +163,14 @@ class Layers(Mapping[str, Any]):
         return top._sources
 
     def __getitem__(self, name: str) -> Any:
-        if isinstance(self._command, click.Group) and name in self._command.commands:
-            below = self._command.commands[name]
-            return Layers(self._root, below, (*self._place, name), self._top)
         context = click.get_current_context(silent=True)
         # Help tells the defaults of the program, and needs no file that can be read.
         if context is None or context.resilient_parsing:
             raise KeyError(name)
+        # Options of a group may be called as commands of it, as `help` is.
+        if isinstance(self._command, click.Group) and context.invoked_subcommand == name:
+            below = self._command.commands[name]
+            return Layers(self._root, below, (*self._place, name), self._top)
         found = self._value(name)
         if found is None or self._outdone(context, *found):
             raise KeyError(name)

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from diffuse_core.cli.layers import LayeredGroup, commands_below
+from diffuse_core.configuration import nearest
 
 SECTIONS = {
     "Be a part of the network": "host sentinel node service drain stop",
@@ -23,6 +24,18 @@ PATHS = {"FILE": "file", "ID|FILE": "file", "M": "file", "MODEL": "file", "DIR":
 
 class RootGroup(LayeredGroup):
     """Lists commands in sections."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does; every version of it names the nearest command, as only new ones do."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args and "id you mean" not in error.format_message():
+                hint = nearest(args[0], self.commands).replace("; d", " D")
+                error.message += hint  # type: ignore[misc]
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the help."""
