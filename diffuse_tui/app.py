@@ -122,7 +122,9 @@ class DiffuseApp(App[None]):
         self._history = history
         self.archive: Archive | None = None
         self._signals = Signals(self._leave, self._restore_terminal)
-        self._generations = Generations(self, lambda: self._attachment)
+        self._generations = Generations(
+            self, lambda: self._attachment, lambda: self._hosting.ending
+        )
         self._hosting = HostErrands(self, desk, lambda: self._generations.busy)
         self._asked = ""
         self.leaving_questions: list[LeavingQuestion] = [self._answering, self._hosting.leaving]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 CLOSE_S = 1.5
 """How long stopping may wait for the node to hear of it."""
+ENDED_CODES = (5, 7)
+"""Exit codes of answers whose node, or one of its Stages, went away."""
+BY_YOU = "stopped by you: the host here was ended while it answered"
 
 
 class Generations:
@@ -29,11 +32,18 @@ class Generations:
     Args:
         app: Owns the task.
         attachment: The tie to the node, None while there is none.
+        ending: Whether the user has the node ended.
     """
 
-    def __init__(self, app: App[None], attachment: Callable[[], Attachment | None]) -> None:
+    def __init__(
+        self,
+        app: App[None],
+        attachment: Callable[[], Attachment | None],
+        ending: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._app = app
         self._attachment = attachment
+        self._ending = ending
         self._running: Worker[None] | None = None
 
     @property
@@ -59,7 +69,8 @@ class Generations:
         except (DiffuseError, OSError, TimeoutError) as error:
             code = error.exit_code if isinstance(error, DiffuseError) else 1
             why = str(error) or type(error).__name__
-            ask.pane.post_message(ChatPane.Arrived(ask.number, Failed(why, code)))
+            failed = self._explained(Failed(why, code))
+            ask.pane.post_message(ChatPane.Arrived(ask.number, failed))
         finally:
             ask.pane.post_message(ChatPane.Ended(ask.number))
 
@@ -72,10 +83,17 @@ class Generations:
         events = attachment.generate(ask.request)
         try:
             async for event in events:
-                ask.pane.post_message(ChatPane.Arrived(ask.number, event))
+                told = self._explained(event) if isinstance(event, Failed) else event
+                ask.pane.post_message(ChatPane.Arrived(ask.number, told))
         finally:
             aclose = getattr(events, "aclose", None)
             if aclose is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(CLOSE_S):
                         await aclose()
+
+    def _explained(self, failed: Failed) -> Failed:
+        """Why an answer failed: who has the node ended need not be told to start it again."""
+        if failed.exit_code in ENDED_CODES and self._ending():
+            return Failed(BY_YOU, failed.exit_code)
+        return failed

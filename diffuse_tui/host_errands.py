@@ -51,6 +51,11 @@ class HostErrands:
         """What is under way that the node goes and comes for; empty most of the time."""
         return self._desk.status.doing if self._desk is not None else ""
 
+    @property
+    def ending(self) -> bool:
+        """Whether the user has the node ended, or had, from here."""
+        return self._desk is not None and self._desk.status.ending
+
     def run(self, order: Order) -> None:
         """Carry an order out; of plans, and of completions, only the newest matters."""
         from diffuse_tui.presenter.hosting import Complete, PlanFor, Start, Status

@@ -77,6 +77,7 @@ class HostingDesk:
             earlier=self._local.earlier(other),
             keep=self._local.keep,
             ends=self._ends,
+            ending=self._ending,
         )
 
     async def do(self, order: Order, tell: Callable[[News], None]) -> None:

@@ -135,13 +135,6 @@ class Archive(MayFail):
         return number
 
     @otherwise(None)
-    def put_turn(self, number: int, turn: KeptTurn, at: float) -> None:
-        """Keep a turn of conversation `number`, in the place of one with the same number."""
-        with all_or_nothing(self._database):
-            if self._touch(number, at):
-                self._put(number, (turn,))
-
-    @otherwise(None)
     def put_turns(
         self, number: int, given: Sequence[KeptTurn], at: float, *, after: KeptTurn | None
     ) -> bool | None:

@@ -46,6 +46,7 @@ def asking(talk: Talk, model: ModelView, seed: int, chars: float = TOKEN_CHARS) 
         sampling=sampling,
         stop=params.stop,
         speculate=params.speculate,
+        audit=params.audit,
         timings=True,
     )
     return Asking(request, sent.left_out, sampling.seed if params.temperature > 0 else None)

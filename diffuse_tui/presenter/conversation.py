@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         StageTiming,
         Waiting,
     )
+    from diffuse_tui.presenter.waterfall import Times
 
 MAX_STEPS = 8
 """Stages of a Route that are shown one by one."""
@@ -100,14 +101,17 @@ def brief_line(done: Finished) -> Line:
     return (Span(f"{figures}{why}", "dim"), Span(events, "warning"))
 
 
-def stopped_lines(
-    route: Sequence[RouteStep], passes: Sequence[tuple[StageTiming, ...]]
-) -> tuple[Line, ...]:
-    """After an answer that was stopped: its route, and the Stages' times, as far as it came."""
-    lines: list[Line] = [(Span("■ stopped", "warning"),)]
-    if route:
-        lines.append((Span("via ", "dim"), Span(route_text(route), "accent")))
-    return (*lines, *(stage_lines(passes, route) if passes else ()))
+def stopped_lines(times: Times) -> tuple[Line, ...]:
+    """After an answer that was stopped: tokens, route and Stages' times, as far as it came."""
+    figures = ""
+    if times.tokens:
+        figures = (
+            f" · {counted(times.tokens, 'token')} · {speed_text(times.tokens_per_s)} tokens/s"
+        )
+    lines: list[Line] = [(Span("■ stopped", "warning"), Span(figures, "dim"))]
+    if times.route:
+        lines.append((Span("via ", "dim"), Span(route_text(times.route), "accent")))
+    return (*lines, *(stage_lines(times.passes, times.route) if times.passes else ()))
 
 
 def finished_lines(

@@ -90,7 +90,7 @@ class Status(NamedTuple):
     the last attempt failed, or why a host ended by itself. `mine` tells whether the app started
     the host that runs, `other` is the process id of a node that it did not start, or (`earlier`)
     that it started before it was left the last time. `ends` tells whether the node may be ended
-    from here. `keep`: the host goes on when the app is left.
+    from here. `keep`: the host goes on when the app is left. `ending`: it was asked to end.
     """
 
     refusal: str = ""
@@ -101,6 +101,7 @@ class Status(NamedTuple):
     keep: bool = True
     ends: bool = True
     earlier: bool = False
+    ending: bool = False
 
     @property
     def ours(self) -> bool:

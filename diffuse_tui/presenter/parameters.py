@@ -13,6 +13,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a conversation; the defaults are those of `diffuse chat`.
 
     `max_tokens` is per answer. `seed` None: another one for every answer.
+    `audit` is the chance that the work of a Stage is computed again elsewhere, and compared.
     """
 
     temperature: float = 0.0
@@ -26,6 +27,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int = DEFAULT_MAX_TOKENS
     stop: tuple[str, ...] = ()
     speculate: bool = True
+    audit: float = 0.0
 
 
 PRESETS: dict[str, Params] = {
@@ -74,6 +76,7 @@ def out_of_bounds(params: Params) -> str:
         "sampling": msgspec.to_builtins(to_sampling(params, 0)),
         "max_tokens": params.max_tokens,
         "stop": params.stop,
+        "audit": params.audit,
     }
     try:
         msgspec.convert(asked, GenerateRequest)

@@ -43,6 +43,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("seed", "seed", "Seed", "empty: a new one each time"),
     Setting("max_tokens", "max-tokens", "Max tokens", "of one answer"),
     Setting("stop", "stop", "Stop strings", 'END "two words" "\\n\\n"'),
+    Setting("audit", "audit", "Audit", "the chance that a host is checked; 0: never"),
     Setting("speculate", "guess", "Guess ahead", "on or off; never changes the text"),
 )
 NAMES: tuple[str, ...] = tuple(setting.name for setting in SETTINGS)

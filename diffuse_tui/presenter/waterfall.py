@@ -46,6 +46,7 @@ class Times:
         texts: What each pass gave.
         route: The Stages that the passes go through.
         healed: Places of passes before which a lost Stage was replaced.
+        tokens: How many came.
     """
 
     def __init__(self) -> None:
@@ -53,9 +54,21 @@ class Times:
         self.texts: list[str] = []
         self.route: Sequence[RouteStep] = ()
         self.healed: list[int] = []
+        self.tokens = 0
+        self._first = self._last = 0.0
 
-    def add(self, delta: TextDelta) -> None:
-        """More text; what comes without times of its own is of the pass before."""
+    @property
+    def tokens_per_s(self) -> float:
+        """The rate after the first token; 0 as long as there is none."""
+        span = self._last - self._first
+        return (self.tokens - 1) / span if self.tokens > 1 and span > 0 else 0.0
+
+    def add(self, delta: TextDelta, at: float = 0.0) -> None:
+        """More text, and when it came, in seconds; one without times is of the pass before."""
+        if delta.token_ids:
+            self._last = at
+            self._first = self._first if self.tokens else at
+            self.tokens += len(delta.token_ids)
         if len(self.passes) >= MAX_PASSES:
             return
         if delta.stages:

@@ -73,8 +73,8 @@ class Answer:
         """The answer so far."""
         return self.view.answer
 
-    def take(self, event: GenerateEvent) -> Outcome | None:
-        """Show what came; how the answer ended, when it did."""
+    def take(self, event: GenerateEvent, at: float = 0.0) -> Outcome | None:
+        """Show what came, in seconds of any clock; how the answer ended, when it did."""
         if self.outcome is not None:
             return None
         match event:
@@ -83,7 +83,7 @@ class Answer:
                 self.view.note([opened_line(route, tokens)], passing=True)
             case TextDelta() as delta:
                 self.view.add(delta.text)
-                self.times.add(delta)
+                self.times.add(delta, at)
             case Waiting() as waiting:
                 self.view.happened(waiting_line(waiting))
             case Healed() as healed:
@@ -102,7 +102,7 @@ class Answer:
     def end(self) -> Outcome:
         """No more comes: how the answer ended."""
         if self.outcome is None and self.stopping:
-            lines = stopped_lines(self.times.route, self.times.passes)
+            lines = stopped_lines(self.times)
             self.view.finish(lines, state="stopped")
             self.outcome = Outcome("stopped", self.view.said)
         elif self.outcome is None:

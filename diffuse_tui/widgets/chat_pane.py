@@ -252,7 +252,7 @@ class ChatPane(Vertical):
 
     def on_chat_pane_arrived(self, message: chat_messages.Arrived) -> None:
         """Something came of a generation."""
-        self._exchange.arrived(message.number, message.event)
+        self._exchange.arrived(message.number, message.event, message.time)
 
     def on_chat_pane_ended(self, message: chat_messages.Ended) -> None:
         """A generation is over: send what waited."""

@@ -149,12 +149,12 @@ class Exchange:
             self.talk = self.talk.answered("stopped", answer.text, "■ stopped: the app was left")
             self.keeper.keep(self.talk)
 
-    def arrived(self, number: int, event: GenerateEvent) -> None:
+    def arrived(self, number: int, event: GenerateEvent, at: float = 0.0) -> None:
         """Show what came; what comes late from an earlier generation is dropped."""
         answer = self.answer
         if answer is None or number != answer.number or answer.outcome is not None:
             return
-        if (outcome := answer.take(event)) is not None:
+        if (outcome := answer.take(event, at)) is not None:
             self._settle(answer, outcome)
 
     def ended(self, number: int) -> str | None:

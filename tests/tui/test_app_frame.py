@@ -8,6 +8,7 @@ import pytest
 from rich.cells import cell_len
 from textual.command import CommandPalette
 from textual.widgets import Static
+from tui_archive import put_turn
 from tui_driver import NARROW, WIDE, ask, ready, running, screen_text, shown, until
 from tui_fakes import Node, finished, served
 
@@ -124,7 +125,7 @@ async def test_the_palette_finds_keys_models_nodes_and_themes() -> None:
         await ready(pilot, there)
         assert pilot.app.archive is not None
         number = pilot.app.archive.create("tiny-llama", "", Params(), 1.0)
-        pilot.app.archive.put_turn(number, KeptTurn(number=0, question="Of whales"), 1.0)
+        put_turn(pilot.app.archive, number, KeptTurn(number=0, question="Of whales"), 1.0)
         pilot.app.archive.set_title(number, "Of whales", 1.0)
         # From the prompt, where a colon is text.
         await pilot.press("colon", "ctrl+p")

@@ -7,6 +7,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from tui_archive import put_turn
 
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
 from diffuse_tui.archive.opening import ArchiveError
@@ -40,7 +41,7 @@ def turn(number: int = 0, question: str = "Why?", answer: str = "So.", **more: s
 def begun(archive: Archive, question: str = "Why?", at: float = 10.0, turns: int = 1) -> int:
     number = archive.create("tiny@ab", "", Params(), at)
     for index in range(turns):
-        archive.put_turn(number, turn(index, question if index == 0 else f"{index}?"), at)
+        put_turn(archive, number, turn(index, question if index == 0 else f"{index}?"), at)
     return number
 
 
@@ -58,9 +59,9 @@ def test_what_was_kept_is_there_after_opening_again(path: Path) -> None:
     number = archive.create("tiny@ab", "Be brief. \0 \ud800", params, 1.0)
     first = turn(0, "Warum [b]?\n\x1b[31m", "Dar\0um 日本 🙂")
     second = turn(1, "And?", "half", state="stopped")
-    archive.put_turn(number, first, 2.0)
-    archive.put_turn(number, turn(1, "And?", "ha", state="streaming"), 3.0)
-    archive.put_turn(number, second, 4.0)
+    put_turn(archive, number, first, 2.0)
+    put_turn(archive, number, turn(1, "And?", "ha", state="streaming"), 3.0)
+    put_turn(archive, number, second, 4.0)
     archive.close()
     archive.close()
 
@@ -105,17 +106,17 @@ def test_settings_and_turns_change_in_place(archive: Archive) -> None:
     assert (dialogue.system, dialogue.params.top_k) == ("Rhyme.", 3)
     assert (dialogue.model, dialogue.changed_at) == ("big@cd", 15.0)
     archive.set_title(number, "x", 1.0)  # By a clock that was set back.
-    archive.put_turn(number, turn(3), 2.0)
+    put_turn(archive, number, turn(3), 2.0)
     assert archive.load(number).changed_at == 15.0
 
 
 def test_a_conversation_is_called_by_its_first_words_until_it_is_named(archive: Archive) -> None:
     number = begun(archive, "  How does\n\n a heap work? ")
     assert archive.load(number).title == "How does a heap work?"
-    archive.put_turn(number, turn(0, "How does a trie work?"), 11.0)
+    put_turn(archive, number, turn(0, "How does a trie work?"), 11.0)
     assert archive.load(number).title == "How does a trie work?"
     archive.set_title(number, "  Trees\n and so ", 12.0)
-    archive.put_turn(number, turn(0, "Something else"), 13.0)
+    put_turn(archive, number, turn(0, "Something else"), 13.0)
     assert archive.load(number).title == "Trees and so"
     archive.set_title(number, " ", 14.0)
     assert archive.load(number).title == "Something else"
@@ -123,7 +124,7 @@ def test_a_conversation_is_called_by_its_first_words_until_it_is_named(archive: 
 
 def test_what_is_longer_than_the_bounds_is_cut(archive: Archive) -> None:
     number = archive.create("m" * 999, "s" * 2_000_000, Params(), 1.0)
-    archive.put_turn(number, turn(0, "q" * 1_000_001, "a" * 1_000_001, note="n" * 30_000), 1.0)
+    put_turn(archive, number, turn(0, "q" * 1_000_001, "a" * 1_000_001, note="n" * 30_000), 1.0)
     dialogue = archive.load(number)
     assert (len(dialogue.model), len(dialogue.system)) == (300, 1_000_000)
     [kept] = dialogue.turns
@@ -168,7 +169,7 @@ def test_deleted_conversations_come_back_until_the_app_ends(path: Path) -> None:
 
 def test_the_oldest_go_beyond_the_bound(archive: Archive) -> None:
     numbers = [begun(archive, f"q{index}", at=10.0 + index) for index in range(6)]
-    archive.put_turn(numbers[0], turn(1, "again?"), 99.0)
+    put_turn(archive, numbers[0], turn(1, "again?"), 99.0)
     assert archive._remove_over(2) == 4
     assert [head.id for head in archive.heads()] == [numbers[0], numbers[5]]
     assert archive.heads("q1") == ()
@@ -276,16 +277,16 @@ def test_a_full_disk_is_told_once(archive: Archive) -> None:
     pages = archive._database.execute("PRAGMA page_count").fetchone()[0]
     archive._database.execute(f"PRAGMA max_page_count = {pages}")
     for index in range(1, 4):
-        archive.put_turn(number, turn(index, "long" * 9999), 2.0)
+        put_turn(archive, number, turn(index, "long" * 9999), 2.0)
     assert archive.create("m", "x" * 99_999, Params(), 3.0) == NOT_KEPT
-    archive.put_turn(NOT_KEPT, turn(), 3.0)
+    put_turn(archive, NOT_KEPT, turn(), 3.0)
     assert not archive.is_gone(NOT_KEPT)
     [text] = told
     assert "full" in text
     assert archive.notice == ""
     assert [each.number for each in archive.load(number).turns] == [0]
     archive._database.execute("PRAGMA max_page_count = 1000000")
-    archive.put_turn(number, turn(1), 4.0)
+    put_turn(archive, number, turn(1), 4.0)
     assert len(archive.load(number).turns) == 2
 
 

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tui_archive import put_turn
 
 from diffuse_tui.archive import opening
 from diffuse_tui.archive.store import Archive, open_archive
@@ -22,7 +23,7 @@ TURN = KeptTurn(number=0, question="q", answer="a", state="done", model="m", not
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     archive = Archive(tmp_path / "chats.db")
-    archive.put_turn(archive.create("m", "", Params(), 1.0), TURN, 1.0)
+    put_turn(archive, archive.create("m", "", Params(), 1.0), TURN, 1.0)
     archive.close()
     return tmp_path / "chats.db"
 
@@ -60,13 +61,13 @@ def test_one_that_keeps_the_file_is_waited_for_once(
     other.execute("BEGIN EXCLUSIVE")
     told: list[str] = []
     archive.on_trouble = told.append
-    archive.put_turn(number, TURN, 1.0)
+    put_turn(archive, number, TURN, 1.0)
     begun = time.perf_counter()
-    archive.put_turn(number, TURN, 1.0)
+    put_turn(archive, number, TURN, 1.0)
     assert time.perf_counter() - begun < 0.25
     assert len(told) == 1
     other.execute("ROLLBACK")
     other.close()
-    archive.put_turn(number, TURN, 1.0)
+    put_turn(archive, number, TURN, 1.0)
     assert archive.load(number).turns == (TURN,)
     archive.close()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tui_archive import put_turn
 
 from diffuse_tui.archive import schema, search
 from diffuse_tui.archive.opening import SUSPECT
@@ -38,7 +39,8 @@ def archive(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def keep(archive: Archive, *texts: tuple[str, str], title: str = "", state: str = "done") -> int:
     number = archive.create("tiny@ab", "", Params(), 1.0)
     for index, (question, answer) in enumerate(texts):
-        archive.put_turn(
+        put_turn(
+            archive,
             number,
             KeptTurn(number=index, question=question, answer=answer, state=state),
             float(number),
@@ -87,22 +89,25 @@ def test_scripts_without_blanks_and_signs_are_found(archive: Archive) -> None:
 def test_an_answer_that_runs_is_found_too(archive: Archive) -> None:
     number = keep(archive, ("why rain", "because cloud"), state="streaming")
     assert found(archive, "cloud") == [number]
-    archive.put_turn(number, KeptTurn(number=0, question="why rain", answer="fog"), 2.0)
+    put_turn(archive, number, KeptTurn(number=0, question="why rain", answer="fog"), 2.0)
     assert found(archive, "cloud") == []
-    archive.put_turn(
-        number, KeptTurn(number=0, question="why", answer="sun" + " s" * 20_000, state="done"), 3.0
+    put_turn(
+        archive,
+        number,
+        KeptTurn(number=0, question="why", answer="sun" + " s" * 20_000, state="done"),
+        3.0,
     )
     assert found(archive, "sun") == [number]
     assert found(archive, "fog") == found(archive, "rain") == []
     for answer in ("moon", "star"):
         turn = KeptTurn(number=0, question="why", answer=answer, state="done")
-        archive.put_turn(number, turn, 4.0)
+        put_turn(archive, number, turn, 4.0)
         assert found(archive, answer) == [number]
     assert found(archive, "moon") == found(archive, "sun") == []
     shorter = [KeptTurn(number=0, question="why", answer="moon", state="done")]
     for number_after in (1, 2):
         later = KeptTurn(number=number_after, question="sun", state="done")
-        archive.put_turn(number, later, 5.0)
+        put_turn(archive, number, later, 5.0)
     last = archive.load(number).turns[-1]
     assert archive.put_turns(number, shorter, 6.0, after=last)
     assert found(archive, "sun") == []
@@ -158,7 +163,7 @@ def test_a_file_used_without_the_index_is_indexed_again(
     with monkeypatch.context() as patch:
         patch.setattr("diffuse_tui.archive.store.prepare_words", no_words)
         archive = Archive(path)
-        archive.put_turn(changed, KeptTurn(number=0, question="tree", state="done"), 2.0)
+        put_turn(archive, changed, KeptTurn(number=0, question="tree", state="done"), 2.0)
         added = keep(archive, ("tree too", ""))
         archive.close()
     archive = Archive(path)

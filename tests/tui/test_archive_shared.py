@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tui_archive import put_turn
 
 from diffuse_tui.archive.store import NOT_KEPT, Archive
 from diffuse_tui.presenter.dialogue import KeptTurn
@@ -35,7 +36,7 @@ while True:
     written = KeptTurn(
         number=turn, question=f"q{turn}", at=float(step), answer=answer, state=state
     )
-    archive.put_turn(number, written, float(step))
+    put_turn(archive, number, written, float(step))
     print(number, turn, step, flush=True)
     turn += done
 """
@@ -48,9 +49,9 @@ def streaming(number: int = 0) -> KeptTurn:
 def test_what_one_app_writes_the_other_reads(tmp_path: Path) -> None:
     one, other = Archive(tmp_path / "chats.db"), Archive(tmp_path / "chats.db")
     number = one.create("tiny@ab", "", Params(), 1.0)
-    one.put_turn(number, KeptTurn(number=0, question="heap", state="done"), 1.0)
+    put_turn(one, number, KeptTurn(number=0, question="heap", state="done"), 1.0)
     assert [head.id for head in other.heads("heap")] == [number]
-    other.put_turn(number, KeptTurn(number=1, question="more", state="done"), 2.0)
+    put_turn(other, number, KeptTurn(number=1, question="more", state="done"), 2.0)
     assert len(one.load(number).turns) == 2
     token = one.delete(number)
     assert other.heads() == ()
@@ -64,11 +65,11 @@ def test_only_answers_of_apps_that_are_gone_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     one = Archive(path)
     number = one.create("tiny@ab", "", Params(), 1.0)
-    one.put_turn(number, streaming(), 1.0)
+    put_turn(one, number, streaming(), 1.0)
     other = Archive(path)
     assert (other.cut, other.mark_cut()) == (0, 0)
     assert other.load(number).turns[0].state == "streaming"
-    one.put_turn(number, streaming(1), 2.0)
+    put_turn(one, number, streaming(1), 2.0)
     # As if the process had ended: the system lets go of its locks, and nothing else happens.
     os.close(one._mark._handle)
     one._database.close()
@@ -85,7 +86,7 @@ def test_what_an_app_deleted_that_is_gone_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     one = Archive(path)
     number = one.create("tiny@ab", "", Params(), 1.0)
-    one.put_turn(number, KeptTurn(number=0, question="secret", state="done"), 1.0)
+    put_turn(one, number, KeptTurn(number=0, question="secret", state="done"), 1.0)
     one.delete(number)
     os.close(one._mark._handle)
     one._database.close()
@@ -101,7 +102,7 @@ def test_many_apps_open_and_write_at_once(tmp_path: Path) -> None:
         archive.on_trouble = told.append
         number = archive.create("tiny@ab", "", Params(), 1.0)
         for index in range(10):
-            archive.put_turn(number, streaming(index), 1.0)
+            put_turn(archive, number, streaming(index), 1.0)
         kept.append((number, archive.cut, archive.mark_cut()))
         archive.close()
 
@@ -126,11 +127,11 @@ def test_another_program_that_holds_the_file_is_told_and_outlived(
     number = archive.create("tiny@ab", "", Params(), 1.0)
     holder = sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    archive.put_turn(number, streaming(), 2.0)
+    put_turn(archive, number, streaming(), 2.0)
     assert "locked" in archive.notice
     holder.execute("ROLLBACK")
     holder.close()
-    archive.put_turn(number, streaming(), 3.0)
+    put_turn(archive, number, streaming(), 3.0)
     assert len(archive.load(number).turns) == 1
     archive.close()
 
@@ -143,7 +144,7 @@ def test_a_search_that_cannot_index_reads_and_leaves_no_transaction_open(
     archive = Archive(tmp_path / "chats.db")
     number = archive.create("tiny@ab", "", Params(), 1.0)
     done = KeptTurn(number=0, question="heap", state="done")
-    archive.put_turn(number, done, 2.0)
+    put_turn(archive, number, done, 2.0)
     holder = sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     assert [head.id for head in archive.heads("heap")] == [number]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from test_chat_flows import answer, say, talk, two_models
+from tui_archive import put_turn
 from tui_driver import ask, ready, running, screen_text, shown, until
 from tui_fakes import Node
 
@@ -28,7 +29,7 @@ def begun(archive: Archive, *questions: str) -> int:
     number = archive.create("tiny@ab", "Be brief", Params(), 1.0)
     for index, question in enumerate(questions):
         turn = KeptTurn(number=index, question=question, answer="so", state="done", at=index + 1.0)
-        archive.put_turn(number, turn, index + 1.0)
+        put_turn(archive, number, turn, index + 1.0)
     return number
 
 
@@ -50,7 +51,7 @@ async def test_who_goes_on_second_goes_on_with_a_copy(tmp_path: Path) -> None:
         dialogue = other.load(number)
         assert dialogue is not None
         pane.open_dialogue(dialogue)
-        other.put_turn(number, KeptTurn(number=1, question="theirs", state="done", at=9.0), 9.0)
+        put_turn(other, number, KeptTurn(number=1, question="theirs", state="done", at=9.0), 9.0)
         await ask(pilot, fake, "mine")
         await shown(pilot, "kept as a copy")
         await answer(pilot, fake, "yes")
@@ -83,9 +84,9 @@ async def test_an_answer_of_another_app_is_not_taken_for_one_that_was_cut(tmp_pa
     path = tmp_path / "chats.db"
     gone, other = Archive(path), Archive(path)
     left = KeptTurn(number=0, question="left behind", state="streaming")
-    gone.put_turn(gone.create("tiny@ab", "", Params(), 1.0), left, 1.0)
+    put_turn(gone, gone.create("tiny@ab", "", Params(), 1.0), left, 1.0)
     number = other.create("tiny@ab", "", Params(), 2.0)
-    other.put_turn(number, KeptTurn(number=0, question="theirs", state="streaming"), 2.0)
+    put_turn(other, number, KeptTurn(number=0, question="theirs", state="streaming"), 2.0)
     gone._mark.release()
     gone._database.close()
     async with running(Node(), history=path) as pilot:
@@ -147,7 +148,7 @@ async def test_what_a_crash_cut_goes_on_with_its_own_model(tmp_path: Path) -> No
     gone = Archive(path)
     model = f"other-model@{'cd' * 32}"
     number = gone.create(model, "", Params(), 1.0)
-    gone.put_turn(number, KeptTurn(number=0, question="q", answer="a", model=model), 1.0)
+    put_turn(gone, number, KeptTurn(number=0, question="q", answer="a", model=model), 1.0)
     gone._mark.release()
     gone._database.close()
     there = Node()
@@ -169,7 +170,7 @@ async def test_a_copy_is_kept_also_when_the_app_is_left_at_once(tmp_path: Path) 
         pane_of(pilot).open_dialogue(other.load(number))
         await say(pilot, "/regenerate")
         await until(pilot, lambda: len(fake.generations) == 1)
-        other.put_turn(number, KeptTurn(number=1, question="theirs", state="done", at=9.0), 9.0)
+        put_turn(other, number, KeptTurn(number=1, question="theirs", state="done", at=9.0), 9.0)
         fake.generations[0].events.put_nowait(TextDelta("anew"))
         await shown(pilot, "anew▍")
     assert questions(other, number) == ["first", "theirs"]

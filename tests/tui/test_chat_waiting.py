@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from test_chat_flows import _with, answer, last, say, talk, told, two_models
 from textual.app import App
 from tui_driver import ask, ready, running, shown, until
@@ -11,7 +12,7 @@ from tui_fakes import MODEL, FakeAttachment, Node, finished
 
 from diffuse_core.domain.view import Failed, GenerateRequest, TextDelta
 from diffuse_tui.archive.store import Archive
-from diffuse_tui.generations import Generations
+from diffuse_tui.generations import BY_YOU, Generations
 from diffuse_tui.widgets.chat_pane import ChatPane
 from diffuse_tui.widgets.prompt import Prompt
 
@@ -134,6 +135,7 @@ class Teller(App[None]):
     def __init__(self) -> None:
         super().__init__()
         self.told: list[str] = []
+        self.failed: list[str] = []
 
     def compose(self) -> ComposeResult:
         yield from ()
@@ -141,6 +143,8 @@ class Teller(App[None]):
     def post_message(self, message: Message) -> bool:
         if isinstance(message, (ChatPane.Arrived, ChatPane.Ended)):
             self.told.append(type(message).__name__)
+            if isinstance(message, ChatPane.Arrived) and isinstance(message.event, Failed):
+                self.failed.append(message.event.message)
             return True
         return super().post_message(message)
 
@@ -153,3 +157,19 @@ async def test_a_generation_that_is_stopped_before_it_began_ends_all_the_same() 
         generations.stop()
         await until(pilot, lambda: app.told == ["Ended"])
         await until(pilot, lambda: not generations.busy)
+
+
+@pytest.mark.parametrize(
+    ("code", "ending", "told"),
+    [(5, True, BY_YOU), (7, True, BY_YOU), (5, False, "gone"), (6, True, "gone")],
+)
+async def test_an_answer_that_ends_with_the_host_that_the_user_stops_says_so(
+    code: int, ending: bool, told: str
+) -> None:
+    app, fake = Teller(), FakeAttachment()
+    async with app.run_test() as pilot:
+        generations = Generations(app, lambda: fake, lambda: ending)
+        generations.start(ChatPane.Ask(app, 1, GenerateRequest(model="m", raw="x")))
+        await until(pilot, lambda: bool(fake.generations))
+        fake.generations[0].events.put_nowait(Failed("gone", code))
+        await until(pilot, lambda: app.failed == [told])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from textual.events import Key
 from textual.widgets import Input
+from tui_archive import put_turn
 from tui_driver import ask, ready, running, screen_text, shown, until
 from tui_fakes import Node, finished
 
@@ -36,7 +37,8 @@ def filled(path: Path, *texts: tuple[str, str]) -> list[int]:
     archive, numbers = Archive(path), []
     for index, (question, answer) in enumerate(texts):
         numbers.append(archive.create("tiny-llama@ab", "", Params(), 1000.0 + index))
-        archive.put_turn(
+        put_turn(
+            archive,
             numbers[-1],
             KeptTurn(number=0, question=question, answer=answer, state="done"),
             1000.0 + index,

@@ -80,7 +80,7 @@ def test_markdown_reads_well() -> None:
         "# Heaps\n\n- Model: ` tiny@ab `\n"
         "- Parameters: ` temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0, "
         "presence_penalty=0.0, frequency_penalty=0.0, seed=null, max_tokens=1024, stop=[], "
-        "speculate=true `\n"
+        "speculate=true, audit=0.0 `\n"
         "- Begun: 1970-01-01 00:00 UTC\n- Last changed: 1970-01-01 00:01 UTC\n\n"
         "## System prompt\n\n> ```text\n> Be brief.\n> ```\n\n"
         "## Question 1\n\n> ````text\n> Why\n> ```\n> x\n> ```\n> ````\n\n"

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tui_archive import put_turn
 from tui_driver import ask, idle, ready, running, screen_text, shown, until
 from tui_fakes import Node, finished
 
@@ -64,7 +65,7 @@ async def test_the_conversation_in_the_chat_is_exported(
     path = tmp_path / "chats.db"
     other = Archive(path)
     number = other.create("tiny@ab", "", Params(), 1.0)
-    other.put_turn(number, KeptTurn(number=0, question="Heaps?", answer="A", state="done"), 1.0)
+    put_turn(other, number, KeptTurn(number=0, question="Heaps?", answer="A", state="done"), 1.0)
     other.close()
     async with running(Node(), (80, 24), history=path) as pilot:
         pane = pilot.app.query_one(ChatPane)
@@ -118,7 +119,7 @@ async def test_what_another_app_writes_is_not_opened_until_it_is_done(tmp_path: 
     path = tmp_path / "chats.db"
     other = Archive(path)
     number = other.create("tiny@ab", "", Params(), 1.0)
-    other.put_turn(number, KeptTurn(number=0, question="their question", answer="ha"), 1.0)
+    put_turn(other, number, KeptTurn(number=0, question="their question", answer="ha"), 1.0)
     async with running(Node(), (80, 24), history=path) as pilot:
         await until(pilot, lambda: kept(pilot) is not None)
         for words in ("another app is writing", "half an answer"):
@@ -128,7 +129,7 @@ async def test_what_another_app_writes_is_not_opened_until_it_is_done(tmp_path: 
             await shown(pilot, words)
             assert ("half an answer" in screen_text(pilot)) == (words == "half an answer")
             done = KeptTurn(number=0, question="q", answer="half an answer", state="done")
-            other.put_turn(number, done, 2.0)
+            put_turn(other, number, done, 2.0)
     other.close()
 
 

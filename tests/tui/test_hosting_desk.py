@@ -12,6 +12,7 @@ import pytest
 from tui_fakes import FakeAttachment
 
 from diffuse_core import settings, wiring
+from diffuse_core.errors import Unreachable
 from diffuse_core.settings import NetworkOptions
 from diffuse_tui import hosting_desk, node_end
 from diffuse_tui.detached import Detached
@@ -230,3 +231,24 @@ async def test_a_detached_process_is_ended_by_force_when_it_does_not_listen(
         await process.end(0.05)
     assert process.status == -9
     await process.end(0.05)
+
+
+async def test_a_host_that_is_ended_from_here_is_told_from_one_that_goes_by_itself(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = HostingDesk(commands.local)
+    assert not desk.status.ending
+
+    async def refuse(_: float | None) -> None:
+        raise Unreachable("nobody there")
+
+    monkeypatch.setattr(commands.local, "end", refuse)
+    news = await told(desk, End(None))
+    assert [each.ending for each in news] == [True, False]
+
+    async def end(_: float | None) -> None:
+        pass
+
+    monkeypatch.setattr(commands.local, "end", end)
+    await told(desk, End(None))
+    assert desk.status.ending

@@ -4,7 +4,14 @@ from tui_fakes import finished
 
 from diffuse_core.domain.context import MAX_CHARS, MAX_MESSAGES, context
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import Audited, Healed, RouteStep, StageTiming, Waiting
+from diffuse_core.domain.view import (
+    Audited,
+    Healed,
+    RouteStep,
+    StageTiming,
+    TextDelta,
+    Waiting,
+)
 from diffuse_tui.presenter.conversation import (
     audited_line,
     brief_line,
@@ -12,10 +19,12 @@ from diffuse_tui.presenter.conversation import (
     healed_line,
     opened_line,
     route_text,
+    stopped_lines,
     waiting_line,
 )
 from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.spans import plain
+from diffuse_tui.presenter.waterfall import Times
 
 
 def turn(question: str, answer: str) -> KeptTurn:
@@ -110,3 +119,13 @@ def test_routes() -> None:
     assert route_text([relayed]) == "ffffffff 0:1 (relay)"
     assert route_text([relayed] * 10).endswith("→ 2 more")
     assert plain(opened_line([relayed], 1)) == "1 prompt token via ffffffff 0:1 (relay)"
+
+
+def test_a_stopped_answer_tells_how_fast_it_was() -> None:
+    times = Times()
+    assert [plain(line) for line in stopped_lines(times)] == ["■ stopped"]
+    for at in range(5):
+        times.add(TextDelta("x", (at,)), 100 + at / 10)
+    times.route = (RouteStep("ab" * 32, Slice(0, 4)),)
+    lines = [plain(line) for line in stopped_lines(times)]
+    assert lines == ["■ stopped · 5 tokens · 10.0 tokens/s", "via abababab 0:4"]

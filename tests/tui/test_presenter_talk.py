@@ -140,6 +140,7 @@ def test_what_is_sent() -> None:
     assert plain.request.max_tokens == 1024
     assert plain.seed is None
     assert asking(talk._replace(params=Params(seed=3, temperature=1)), there, 77).seed == 3
+    assert asking(talk._replace(params=Params(audit=0.5)), there, 1).request.audit == 0.5
 
 
 def test_what_the_model_has_no_positions_for_stays_behind() -> None:

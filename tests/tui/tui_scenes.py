@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tui_literal
+from tui_archive import put_turn
 from tui_desk import FakeDesk
 from tui_driver import until
 
@@ -121,7 +122,7 @@ def _kept(place: Path, *, cut: bool = False) -> dict[str, Any]:
             note="" if last else "12 tokens · first after 0.20 s · 30.0 tokens/s",
             at=at,
         )
-        archive.put_turn(dialogue, turn, at)
+        put_turn(archive, dialogue, turn, at)
     archive.close()
     return {"history": place / "chats.db"}
 
