@@ -89,9 +89,15 @@ async def figures_served(
 
 @contextlib.asynccontextmanager
 async def server_watched(
-    operations: Operations, tally: AnswerTally, status: Callable[[], str], stopping: asyncio.Event
+    operations: Operations,
+    tally: AnswerTally,
+    status: str,
+    trouble: Callable[[], str],
+    stopping: asyncio.Event,
 ) -> AsyncGenerator[None, None]:
     """Tell operators how a server for other programs is, which is no node.
+
+    `trouble` says why it cannot answer now; nothing where it can.
 
     Raises:
         UsageError: it cannot tell metrics where it should.
@@ -109,13 +115,18 @@ async def server_watched(
         return of_server(__version__, loop.time() - started, lag.lags(), tasks, tally)
 
     def health() -> Health:
-        return Health(True, not stopping.is_set(), "it is ending" if stopping.is_set() else "")
+        why = "it is ending" if stopping.is_set() else trouble()
+        return Health(True, not why, why)
+
+    def told() -> str:
+        why = trouble()
+        return f"{status}; {why}" if why else status
 
     lag.start()
     try:
         async with (
             figures_served(operations.metrics, source, health),
-            reported(operations.notifier, status, health, stopping),
+            reported(operations.notifier, told, health, stopping),
         ):
             yield
     finally:

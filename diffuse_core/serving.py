@@ -87,7 +87,10 @@ async def serve_api(
     try:
         async with serve_http(app, options.host, options.port, limits, told) as server:
             status = f"serves at {server.address}"
-            async with server_watched(options.operations, counted.tally, lambda: status, stop):
+            watched = server_watched(
+                options.operations, counted.tally, status, lambda: kept.trouble, stop
+            )
+            async with watched:
                 ready(server.address)
                 await stop.wait()
     finally:

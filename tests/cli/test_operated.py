@@ -113,11 +113,16 @@ async def test_a_server_tells_what_it_answers_and_that_it_ends(
     monkeypatch.setattr(
         "diffuse_core.operating.log.info", lambda _text, address: addresses.append(address)
     )
-    async with server_watched(operations, tally, lambda: "serves", stopping):
+    trouble = "no network"
+    async with server_watched(operations, tally, "serves", lambda: trouble, stopping):
         _, text = await asyncio.to_thread(get, addresses[0], "/metrics")
         assert "diffuse_answers_healed_total 3.0" in text
         assert 'role="serve"' in text
-        assert told[0].startswith("READY=1\nSTATUS=serves")
+        assert told[0].startswith("READY=1\nSTATUS=serves; no network")
+        status, text = await asyncio.to_thread(get, addresses[0], "/readyz")
+        assert (status, "no network" in text) == (503, True)
+        trouble = ""
+        assert (await asyncio.to_thread(get, addresses[0], "/readyz"))[0] == 200
         stopping.set()
         assert (await asyncio.to_thread(get, addresses[0], "/readyz"))[0] == 503
         assert (await asyncio.to_thread(get, addresses[0], "/healthz"))[0] == 200

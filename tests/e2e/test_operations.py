@@ -212,7 +212,9 @@ def test_sentinels_nodes_and_the_api_tell_their_figures_as_well(processes: Proce
     processes.start("api", "serve", *api, *WATCHED)
     for name, told in (("node", "client"), ("other", "sentinel"), ("api", "serve")):
         one = Watched(processes, name)
-        assert one.get("/readyz")[0] == one.get("/healthz")[0] == 200
+        assert one.get("/healthz")[0] == 200
+        # The API has to find its network first.
+        until(lambda one=one: one.get("/readyz")[0] == 200, f"{name} ready")
         text = one.get("/metrics")[1]
         assert f'role="{told}"' in text
         assert ("diffuse_relay_circuits" in text) == (name == "other")
