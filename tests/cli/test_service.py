@@ -133,7 +133,8 @@ def test_what_could_not_run_is_refused(words: tuple[str, ...], told: str) -> Non
 def test_a_typing_error_is_told_as_by_the_command_itself() -> None:
     done = CliRunner().invoke(cli, ["service", "print", "host", "--modle", "demo"])
     assert done.exit_code == 2
-    assert "No such option '--modle'" in done.output
+    assert "No such option" in done.output
+    assert "--modle" in done.output
     assert "Usage: diffuse host" in done.output
 
 
