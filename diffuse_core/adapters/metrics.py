@@ -8,6 +8,7 @@ There is no global registry: what is collected belongs to one node.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from math import inf
 from typing import TYPE_CHECKING, Any, get_args
@@ -47,6 +48,8 @@ _GROUP = {kind: name for name, union in _GROUPS.items() for kind in get_args(uni
 _REASONS = get_args(RefusalReason)
 _ADMISSIONS = tuple(one for one in get_args(Admission) if one not in ("new", "newer", "known"))
 COVERAGES = get_args(CoverageState)
+KEPT_S = 0.2
+"""Figures are taken so often at most, whoever asks: they keep the event loop for milliseconds."""
 UNKNOWN = "unknown"
 """The group of messages that this version does not know, from newer ones."""
 
@@ -303,16 +306,27 @@ def metrics_app(source: Callable[[], Iterable[Metric]], health: Callable[[], Hea
     `/healthz` tells with 200 that the node lives, `/readyz` that it also does what it is for: a
     Host has loaded its Slice and takes Sessions. Else 503 says why not.
     """
-    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+    from prometheus_client.openmetrics import exposition as open_metrics
     from starlette.applications import Starlette
     from starlette.responses import Response
     from starlette.routing import Route
 
     collector = NodeCollector(source)
+    kept: dict[str, tuple[float, bytes]] = {}
 
     async def metrics(request: Any) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(collector), headers={"content-type": content_type})
+        now = asyncio.get_running_loop().time()
+        # Not what prometheus_client chooses: that takes the version from the header as it is.
+        encode: Callable[[Any], bytes] = generate_latest
+        content_type = CONTENT_TYPE_PLAIN_0_0_4
+        if "application/openmetrics-text" in request.headers.get("accept", ""):
+            encode, content_type = open_metrics.generate_latest, open_metrics.CONTENT_TYPE_LATEST
+        at, body = kept.get(content_type, (-inf, b""))
+        if now - at >= KEPT_S:
+            body = encode(collector)
+            kept[content_type] = now, body
+        return Response(body, headers={"content-type": content_type})
 
     def answer(health: Health, *, good: bool) -> Response:
         told = {"status": "ok" if good else "failing", "alive": health.alive}

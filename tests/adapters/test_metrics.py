@@ -14,6 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from diffuse_core.adapters import metrics
 from diffuse_core.adapters.metrics import families, metrics_app, of_server
 from diffuse_core.domain.coverage import cover
 from diffuse_core.domain.machine import GpuFigures
@@ -125,6 +126,34 @@ def test_openmetrics_is_told_to_whoever_asks_for_it() -> None:
     answer = client(everything()).get("/metrics", headers=asked)
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert len(list(open_families(answer.text))) > 40
+
+
+def test_who_asks_again_and_again_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def source() -> Any:
+        taken.append(1)
+        return families(everything())
+
+    monkeypatch.setattr(metrics, "KEPT_S", 60.0)
+    there = TestClient(metrics_app(source, lambda: HEALTHY))
+    with there:
+        answers = {there.get("/metrics").text for _ in range(20)}
+    assert (len(answers), len(taken)) == (1, 1)
+    monkeypatch.setattr(metrics, "KEPT_S", 0.0)
+    there.get("/metrics")
+    assert len(taken) == 2
+
+
+@pytest.mark.parametrize(
+    "accept",
+    ["", "*/*", "text/plain;version=x;escaping=y", "application/openmetrics-text;version=z"],
+)
+def test_whatever_is_accepted_one_of_two_formats_comes(accept: str) -> None:
+    answer = client(everything()).get("/metrics", headers={"accept": accept})
+    assert answer.status_code == 200
+    version = "1.0.0" if "openmetrics" in accept else "0.0.4"
+    assert f"version={version}; charset=utf-8" in answer.headers["content-type"]
 
 
 def test_nothing_is_told_twice_and_every_metric_says_what_it_is() -> None:
