@@ -42,7 +42,7 @@ Phase = Literal["head", "body", "lingering", "answering", "draining", "idle", "c
 SPARE: tuple[Phase, ...] = ("lingering", "idle", "head")
 """Which connections give way to a new one, in this order."""
 CLOSE = (b"connection", b"close")
-SEND_BUFFER = 256 * 2**10
+SEND_BUFFER = 64 * 2**10
 """Of the kernel. It grows to megabytes by itself, and hides from us who reads nothing."""
 
 

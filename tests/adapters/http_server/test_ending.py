@@ -216,3 +216,20 @@ async def test_a_defect_is_told_also_to_head() -> None:
         for method in ("GET", "HEAD"):
             answer = await ask(server, request(method), method)
             assert (answer.status, answer.headers["connection"]) == (500, "close")
+
+
+async def test_who_got_no_answer_before_the_end_is_told_so() -> None:
+    begun = asyncio.Event()
+
+    async def mute(_scope: object, receive: object, _send: object) -> None:
+        await whole_body(receive)
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with serving(mute) as server:
+        asked = asyncio.create_task(stream(server.port))
+        await begun.wait()
+    told = await asked
+    assert told.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 5" in told
+    assert b"is ending" in told
