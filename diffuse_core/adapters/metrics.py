@@ -48,6 +48,7 @@ _GROUP = {kind: name for name, union in _GROUPS.items() for kind in get_args(uni
 _REASONS = get_args(RefusalReason)
 _ADMISSIONS = tuple(one for one in get_args(Admission) if one not in ("new", "newer", "known"))
 COVERAGES = get_args(CoverageState)
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 KEPT_S = 0.2
 """Figures are taken so often at most, whoever asks: they keep the event loop for milliseconds."""
 UNKNOWN = "unknown"
@@ -306,7 +307,7 @@ def metrics_app(source: Callable[[], Iterable[Metric]], health: Callable[[], Hea
     `/healthz` tells with 200 that the node lives, `/readyz` that it also does what it is for: a
     Host has loaded its Slice and takes Sessions. Else 503 says why not.
     """
-    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+    from prometheus_client.exposition import generate_latest
     from prometheus_client.openmetrics import exposition as open_metrics
     from starlette.applications import Starlette
     from starlette.responses import Response
@@ -319,7 +320,7 @@ def metrics_app(source: Callable[[], Iterable[Metric]], health: Callable[[], Hea
         now = asyncio.get_running_loop().time()
         # Not what prometheus_client chooses: that takes the version from the header as it is.
         encode: Callable[[Any], bytes] = generate_latest
-        content_type = CONTENT_TYPE_PLAIN_0_0_4
+        content_type = PLAIN
         if "application/openmetrics-text" in request.headers.get("accept", ""):
             encode, content_type = open_metrics.generate_latest, open_metrics.CONTENT_TYPE_LATEST
         at, body = kept.get(content_type, (-inf, b""))
