@@ -229,8 +229,13 @@ def test_what_somebody_else_wrote_stays(place: Path) -> None:
     with pytest.raises(UsageError, match="did not write"):
         run("uninstall", "--system")
     assert path.exists()
-    run("uninstall", "--system", "--force")
+    link = path.parent / "multi-user.target.wants" / path.name
+    link.parent.mkdir()
+    link.symlink_to(path)
+    told = run("uninstall", "--system", "--force")
     assert not path.exists()
+    assert not link.is_symlink()
+    assert "systemctl stop diffuse-host.service\n  systemctl daemon-reload" in told
 
 
 def test_a_failure_of_systemd_is_told(place: Path) -> None:

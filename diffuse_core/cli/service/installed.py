@@ -88,6 +88,10 @@ def remove_unit(path: Path, *, force: bool) -> None:
         raise UsageError(f"`diffuse service` did not write {path}; give --force to remove it")
     try:
         path.unlink()
+        # As `systemctl enable` made them; without the unit they lead nowhere.
+        for link in path.parent.glob(f"*.wants/{path.name}"):
+            if link.is_symlink():
+                link.unlink()
     except OSError as error:
         raise _cannot("remove", path, error) from error
 
