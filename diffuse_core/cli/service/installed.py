@@ -89,7 +89,8 @@ def remove_unit(path: Path, *, force: bool) -> None:
     try:
         path.unlink()
         # As `systemctl enable` made them; without the unit they lead nowhere.
-        for link in path.parent.glob(f"*.wants/{path.name}"):
+        for wanted in path.parent.glob("*.wants"):
+            link = wanted / path.name
             if link.is_symlink():
                 link.unlink()
     except OSError as error:
