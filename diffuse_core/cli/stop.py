@@ -12,14 +12,12 @@ import click
 
 from diffuse_core.cli.common import attached, print_json, run_until_done, set_logging
 from diffuse_core.cli.hints import command_here
-from diffuse_core.errors import ChannelClosed, Refused, Unreachable
+from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.settings import running_node, state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
-
-    import psutil
 
     from diffuse_core.domain.view import FeedUpdate
     from diffuse_core.settings import NetworkOptions, NodeFile
@@ -27,11 +25,8 @@ if TYPE_CHECKING:
 DRAIN_S = 600
 MAX_DRAIN_S = 86_400
 """As much as the message to the node may say."""
-GONE_S = 20.0
-"""For the node to end once its Sessions are over."""
 ANSWER_S = 10.0
 """For the first word of the node."""
-POLL_S = 0.05
 
 as_json = click.option("--json", "as_json", is_flag=True, help="For scripts.")
 
@@ -146,7 +141,7 @@ async def _end(
         Unreachable: none runs, or it does not answer.
         Refused: this is not its owner, or it did not end in time.
     """
-    from diffuse_core.services.placement import STOP_S
+    from diffuse_core import node_end
     from diffuse_core.wiring import attach
 
     found = running_node(state)
@@ -155,31 +150,23 @@ async def _end(
             f"no node runs with the state directory {state}, so there is nothing to end; name "
             "that of another node with --state-dir DIR"
         )
-    process = _process(found.pid)
+    process = node_end.process_of(found.pid)
     attachment = await attach(state, network)
-    usual = STOP_S if patience is None else patience
-    limit = usual + GONE_S
     seen: list[int] = []
     try:
         async with contextlib.aclosing(attachment.updates()) as updates:
             running = await _first(updates, found)
             begun = time.monotonic()  # noqa: TID251 - a command has no clock but this
             with _saying(goes_on):
-                async with asyncio.timeout(limit):
+                async with node_end.in_time(found.pid, patience):
                     await attachment.stop_node(patience)
                     _note(running, seen)
                     await _watch(updates, seen)
-                    await _exit_of(process)
-    except TimeoutError:
-        raise Refused(
-            f"the node (pid {found.pid}) did not end within {limit:.0f} s; look at its log, or "
-            f"end it with: kill {found.pid}",
-            "busy",
-        ) from None
+                    await node_end.gone(process)
     finally:
         await attachment.close()
     seconds = time.monotonic() - begun  # noqa: TID251
-    cut = seen[-1] if seconds >= usual else 0
+    cut = seen[-1] if seconds >= node_end.usual_patience(patience) else 0
     return Ended(found.node, found.pid, round(seconds, 3), running, cut)
 
 
@@ -191,14 +178,6 @@ def _saying(goes_on: str) -> Iterator[None]:
     except asyncio.CancelledError:
         click.echo(goes_on, err=True)
         raise
-
-
-def _process(pid: int) -> psutil.Process | None:
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid)
-    return None
 
 
 async def _first(updates: AsyncGenerator[FeedUpdate, None], found: NodeFile) -> int:
@@ -233,14 +212,3 @@ async def _watch(updates: AsyncGenerator[FeedUpdate, None], seen: list[int]) -> 
         async for update in updates:
             if update.telemetry is not None:
                 _note(_sessions(update), seen)
-
-
-async def _exit_of(process: psutil.Process | None) -> None:
-    """Wait until a process is gone; one that its parent has not looked at yet is."""
-    import psutil
-
-    with contextlib.suppress(psutil.NoSuchProcess):
-        while process is not None and process.is_running():
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return
-            await asyncio.sleep(POLL_S)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core import node_end
 from diffuse_core.adapters.file_storage import FileStorage, StateLock, load_identity
 from diffuse_core.cli import look, run
 from diffuse_core.domain.owner_messages import StopNode
@@ -122,7 +123,7 @@ def test_a_node_that_does_not_go_is_told(
     say: Callable, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This process is the node's, and stays."""
-    monkeypatch.setattr(stop, "GONE_S", 0.5)
+    monkeypatch.setattr(node_end, "GONE_S", 0.5)
     with node(state):
         code, out, err = say("stop", "--now")
     assert (code, out) == (6, "")
@@ -156,7 +157,7 @@ def test_what_the_node_is_asked(
         return
 
     monkeypatch.setattr(attachment, "StopNode", ask)
-    monkeypatch.setattr(stop, "_exit_of", gone)
+    monkeypatch.setattr(node_end, "gone", gone)
     with node(state):
         mine = running_node(state)
         code, out, err = say(*arguments, "--json")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tui_fakes import FakeAttachment
 
-from diffuse_core import settings, wiring
+from diffuse_core import node_end, settings, wiring
 from diffuse_core.errors import Unreachable
 from diffuse_core.settings import NetworkOptions
-from diffuse_tui import hosting_desk, node_end
+from diffuse_tui import hosting_desk
 from diffuse_tui.detached import Detached
 from diffuse_tui.hosting_desk import HostingDesk
 from diffuse_tui.local_node import HOST_LOG, HOST_PID, LOG_TAIL, LocalNode
@@ -188,8 +188,11 @@ async def test_a_host_that_was_kept_is_known_again_and_ends_with_the_app_when_th
     async def attach(*_: object) -> FakeAttachment:
         return Kept()
 
+    async def gone(_: object) -> None:
+        assert not commands.runs
+
     monkeypatch.setattr(wiring, "attach", attach)
-    monkeypatch.setattr(node_end, "_runs", lambda _pid: commands.runs)
+    monkeypatch.setattr(node_end, "gone", gone)
     commands.runs = True
     desk, mark = HostingDesk(commands.local), tmp_path / "state" / HOST_PID
     mark.parent.mkdir()
