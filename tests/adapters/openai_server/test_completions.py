@@ -98,3 +98,12 @@ async def test_a_model_that_has_gone_leaves_tokens_without_a_text() -> None:
     told = await Web(Forgetful()).chat(logprobs=True)
     content = told.json()["choices"][0]["logprobs"]["content"]
     assert (content[0]["token"], content[0]["bytes"]) == ("token_id:5", None)
+
+
+async def test_texts_of_tokens_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    from diffuse_core.adapters.openai_server import logprobs
+
+    monkeypatch.setattr(logprobs, "MAX_WORDS", 2)
+    told = await Web(FakeAnswers()).text(logprobs=1, stream=True)
+    chunks = [chunk["choices"][0]["logprobs"] for chunk in told.chunks()]
+    assert [c["tokens"][0] for c in chunks if c] == ["xxxxx", "xxxx", "xx", ""]

@@ -88,13 +88,29 @@ async def test_a_stage_that_is_replaced_is_waited_for_and_told_in_comments_only(
     assert whole.json()["choices"][0]["message"]["content"] == "Hello world"
 
 
-async def test_a_node_that_tells_its_owner_of_a_failure_is_understood() -> None:
+@pytest.mark.parametrize(
+    ("exit_code", "status", "code"),
+    [(2, 400, "invalid_value"), (5, 503, "unreachable"), (99, 500, "internal_error")],
+)
+async def test_a_node_that_tells_its_owner_of_a_failure_is_understood(
+    exit_code: int, status: int, code: str
+) -> None:
     class Owned(FakeAnswers):
         async def _events(self, request: object) -> Any:
-            yield Failed("no way", 5)
+            yield Failed("no way", exit_code)
 
     told = await Web(Owned()).chat()
-    assert (told.status, told.error["code"]) == (503, "unreachable")
+    assert (told.status, told.error["code"]) == (status, code)
+
+
+async def test_a_generation_that_ends_without_a_word_is_lost() -> None:
+    class Silent(FakeAnswers):
+        async def _events(self, request: object) -> Any:
+            for event in ():
+                yield event
+
+    told = await Web(Silent()).chat()
+    assert (told.status, told.error["code"]) == (503, "stages_lost")
 
 
 @pytest.mark.parametrize("path", ["chat", "text"])

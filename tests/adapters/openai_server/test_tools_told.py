@@ -14,6 +14,7 @@ from tests.adapters.openai_server.web import Web
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 FUNCTION = {"name": "weather", "description": "Of a city", "parameters": SCHEMA}
 TOOL: dict[str, Any] = {"type": "function", "function": FUNCTION}
+LONG = {"description": "x" * 300_000}
 CALLS = (
     "Well. ",
     '<tool_call>\n{"name": "weather", ',
@@ -122,6 +123,10 @@ async def test_a_model_that_knows_no_tools_says_so() -> None:
         ),
         (
             {"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]},
+            "tools[0].function.parameters",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": LONG}}]},
             "tools[0].function.parameters",
         ),
         ({"parallel_tool_calls": False}, "parallel_tool_calls"),
