@@ -12,7 +12,7 @@ from tests.adapters.openai_server.fake_answers import FakeAnswers
 from tests.adapters.openai_server.web import CHAT, MESSAGES, TEXT, Web
 
 SEEDS = 8
-BODIES = 250
+BODIES = 120
 _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 _CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 WHOLE: dict[str, Any] = {
