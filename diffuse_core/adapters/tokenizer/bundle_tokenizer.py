@@ -151,8 +151,10 @@ def _has_tools(message: ChatMessage) -> bool:
 
 
 def _check_size(messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> None:
-    size = sum(len(message.content) for message in messages)
-    size += sum(len(call.arguments) for message in messages for call in message.tool_calls)
-    size += sum(len(tool.description) + len(tool.parameters) for tool in tools)
+    texts = [text for m in messages for text in (m.content, m.name, m.tool_call_id)]
+    calls = [call for message in messages for call in message.tool_calls]
+    texts += [text for call in calls for text in (call.id, call.name, call.arguments)]
+    texts += [text for tool in tools for text in (tool.name, tool.description, tool.parameters)]
+    size = sum(map(len, texts))
     if size > MAX_CHARS:
         raise UsageError(f"a chat may have {MAX_CHARS} characters; shorten it")
