@@ -13,9 +13,10 @@ from chat_fakes import ROUTE, Network, finished, model
 
 from diffuse_core import wiring
 from diffuse_core.cli import run
+from diffuse_core.cli.chat.lines import LineReader
 from diffuse_core.domain.alternatives import alternative_seed
 from diffuse_core.domain.view import RouteChosen, TextDelta
-from diffuse_core.errors import PromptTooLong, StagesLost, Unreachable
+from diffuse_core.errors import PromptTooLong, StagesLost, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -185,3 +186,19 @@ def test_tokens_times_and_route_of_the_last_answer_can_be_seen(
         "0:2 on abababab",
         "2:4 on cdcdcdcd (relay)",
     ]
+
+
+async def test_a_line_without_an_end_takes_no_memory(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\n" + b"x" * 9_000_000 + b"\ntwo\n" + b"y" * 5_000_000)
+    with file.open("rb") as lines:
+        reader = LineReader(lines.fileno())
+        assert await reader.read() == "one"
+        with pytest.raises(UsageError, match="longer than 4000000 bytes"):
+            await reader.read()
+        assert await reader.read() == "two"
+        with pytest.raises(UsageError):
+            await reader.read()
+        with pytest.raises(EOFError):
+            await reader.read()
+        assert len(reader._buffer) == 0

@@ -65,13 +65,19 @@ class LineReader:
         """The next line; nothing can be changed in it."""
         if self._prompt:
             click.echo(self._prompt, nl=False, err=True)
+        too_long = False
         while (end := self._buffer.find(b"\n")) < 0 and not self._over:
+            if len(self._buffer) > _MAX_LINE:
+                # What is left of it is no question either.
+                too_long = True
+                self._buffer.clear()
             await self._readable()
             data = os.read(self._descriptor, _PIECE)
             self._over = not data
             self._buffer += data
-            if len(self._buffer) > _MAX_LINE:
-                raise UsageError(f"a line is longer than {_MAX_LINE} bytes; shorten it")
+        if too_long:
+            del self._buffer[: end + 1 if end >= 0 else None]
+            raise UsageError(f"a line is longer than {_MAX_LINE} bytes; shorten it")
         if end < 0:
             if not self._buffer:
                 raise EOFError
