@@ -145,6 +145,14 @@ def test_shares_of_stages_are_of_the_whole() -> None:
     assert hop_times(Results()) == []
 
 
+def test_no_pass_is_left_out_twice() -> None:
+    """That of the prompt is left out as passes are collected: the first of these is another."""
+    made = results()
+    first = (StageTiming(50.0, 0.0, 0.0), StageTiming(0.0, 0.0, 0.0))
+    made.passes[STEPS] = [first, PASS]
+    assert hop_times(made)[0]["wire_p95_ms"] == 50.0
+
+
 def test_the_table() -> None:
     text = "\n".join(text_lines(results(), CONDITIONS, None))
     assert "1 session: decode" in text

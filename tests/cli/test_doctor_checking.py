@@ -61,9 +61,10 @@ async def test_what_hangs_in_a_thread_is_left_behind() -> None:
     (found,) = await all_of(Check(check.group, check.name, check.work, seconds=0.02))
     assert found[2] == "warning"
     (left,) = [one for one in threading.enumerate() if one.name == "check"]
-    assert left.daemon, "the process must not wait for it"
+    daemon = left.daemon
     release.set()
     left.join()
+    assert daemon, "the process must not wait for it"
 
 
 async def test_what_a_thread_raises_is_raised() -> None:
