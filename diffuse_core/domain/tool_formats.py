@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 _CODE = re.compile(r"\{[%{]")
 _CODE_END = re.compile(r"[%}]\}")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-_TOOLS = re.compile(r"\btools\b")
+_TOOLS = re.compile(r"\b(?:xml_)?tools\b")
 _LLAMA = re.compile(r'\{"name": (?:(?!description).){0,120}"parameters": ', re.DOTALL)
 """A call; where a tool is described its name and its parameters have a description between."""
 _OTHER_CALLS = ("<function=", "<arg_key>", "<parameter=", "<invoke")
 """What stands in `<tool_call>` where that holds no JSON."""
+
+ToolsName = Literal["tools", "xml_tools"]
 
 SHORT_ID = 9
 """Characters of a call's id that templates of Mistral insist on."""
@@ -63,18 +65,23 @@ SHOWN_TOKENS = frozenset(
 """Special tokens that are part of a call's text."""
 
 
-def knows_tools(template: str) -> bool:
-    """Whether a chat template does anything with tools that it is given."""
+def tools_name(template: str) -> ToolsName | None:
+    """By which name a chat template takes tools; None where it does nothing with any.
+
+    SmolLM3's takes them as `xml_tools`.
+    """
+    names: set[str] = set()
     for piece in _CODE.split(template)[1:]:
         code = _CODE_END.split(piece, maxsplit=1)[0]
-        if _TOOLS.search(_QUOTED.sub("", code)):
-            return True
-    return False
+        names.update(_TOOLS.findall(_QUOTED.sub("", code)))
+    if "tools" in names:
+        return "tools"
+    return "xml_tools" if names else None
 
 
 def find_format(template: str) -> ToolFormat | None:
     """How the model of a chat template writes calls; None where that is not known."""
-    if not knows_tools(template):
+    if tools_name(template) is None:
         return None
     if "[TOOL_CALLS]" in template:
         return "mistral-args" if "[ARGS]" in template else "mistral"

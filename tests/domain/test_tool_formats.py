@@ -6,7 +6,7 @@ import pytest
 
 from diffuse_core.domain.tool_formats import (
     find_format,
-    knows_tools,
+    tools_name,
     wants_calls_as_text,
     wants_short_ids,
 )
@@ -15,21 +15,23 @@ LOOP = "{% for t in tools %}{{ t | tojson }}{% endfor %}"
 
 
 @pytest.mark.parametrize(
-    ("source", "knows"),
+    ("source", "name"),
     [
-        (LOOP, True),
-        ("{%- if tools is not none -%}x{%- endif -%}", True),
-        ("{{ tools }}", True),
-        ("{{ 'a' ~ tools[0].name }}", True),
-        ("", False),
-        ("You have tools. {{ messages }}", False),
-        ("{{ 'no tools' }}{{ \"tools\" }}", False),
-        ("{{ xml_tools }}{{ toolset }}", False),
-        ("{# tools #}{{ messages }} tools", False),
+        (LOOP, "tools"),
+        ("{%- if tools is not none -%}x{%- endif -%}", "tools"),
+        ("{{ tools }}", "tools"),
+        ("{{ 'a' ~ tools[0].name }}", "tools"),
+        ("", None),
+        ("You have tools. {{ messages }}", None),
+        ("{{ 'no tools' }}{{ \"tools\" }}", None),
+        ("{{ xml_tools }}{{ toolset }}", "xml_tools"),
+        ("{{ xml_tools or tools }}", "tools"),
+        ("{{ python_tools }}{{ toolset }}", None),
+        ("{# tools #}{{ messages }} tools", None),
     ],
 )
-def test_a_template_knows_tools_when_it_uses_them(source: str, knows: bool) -> None:
-    assert knows_tools(source) == knows
+def test_a_template_knows_tools_when_it_uses_them(source: str, name: str | None) -> None:
+    assert tools_name(source) == name
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from diffuse_core.adapters.tokenizer.library_guard import library_errors, read_t
 from diffuse_core.adapters.tokenizer.quoted_words import QuotedWords, split_at
 from diffuse_core.adapters.tokenizer.text_stream import StoppableStream
 from diffuse_core.adapters.tokenizer.token_bytes import TokenBytes
-from diffuse_core.domain.tool_formats import SHOWN_TOKENS, find_format, knows_tools
+from diffuse_core.domain.tool_formats import SHOWN_TOKENS, find_format, tools_name
 from diffuse_core.errors import ModelUnusable, UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class BundleTokenizer:
         self._quoted = QuotedWords(special.values())
         source = bundle.chat_template or ""
         self._values = ChatValues(source)
-        self._knows_tools = knows_tools(source)
+        self._tools_name = tools_name(source)
         self._tool_format = find_format(source)
         words = {token: known.content for token, known in added.items()}
         self._bytes = TokenBytes(fast, bundle.tokenizer_json, words)
@@ -94,14 +94,17 @@ class BundleTokenizer:
         """
         if self._template is None:
             raise UsageError("the model has no chat template; send the prompt as it is (--raw)")
-        if not self._knows_tools and (tools or any(_has_tools(message) for message in messages)):
+        name = self._tools_name
+        if name is None and (tools or any(_has_tools(message) for message in messages)):
             raise UsageError(
                 "the model's chat template knows no tools; leave them out, or use another model"
             )
         _check_size(messages, tools)
-        values = (self._values.messages(messages), tool_values(tools))
-        marked, mark = self._quoted.mark(list(values))
-        chat = self._template.render(*marked)
+        described = tool_values(tools)
+        if name == "xml_tools":
+            described = [tool["function"] for tool in described]
+        marked, mark = self._quoted.mark([self._values.messages(messages), described])
+        chat = self._template.render(*marked, name or "tools")
         # The template itself writes the leading tokens.
         parts = split_at(chat, mark)
         return tuple(token for part in parts for token in self._ids(part, leading=False))

@@ -16,6 +16,8 @@ from diffuse_core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from diffuse_core.domain.tool_formats import ToolsName
+
     Value = Mapping[str, object]
 
 MAX_MESSAGES = 1024
@@ -45,15 +47,19 @@ class ChatTemplate:
         with contextlib.suppress(OSError):  # Tried again, and told, when there is a chat.
             self._process = _Process(self._setup)
 
-    def render(self, messages: Sequence[Value], tools: Sequence[Value] = ()) -> str:
+    def render(
+        self, messages: Sequence[Value], tools: Sequence[Value] = (), name: ToolsName = "tools"
+    ) -> str:
         """The chat as one text, with the generation prompt; see chat_values for the values.
+
+        The template gets the tools by that `name`.
 
         Raises:
             UsageError: the chat is too long, or the template refuses it or does not work.
         """
         if len(messages) > MAX_MESSAGES:
             raise UsageError(f"a chat may have {MAX_MESSAGES} messages, not {len(messages)}")
-        chat = {"messages": messages, "tools": list(tools) or None}
+        chat = {"messages": messages, "tools": {"tools": None, name: list(tools) or None}}
         line = json.dumps(chat).encode() + b"\n"
         with self._lock:
             answer = self._ask(line)

@@ -40,13 +40,14 @@ def compile_template(source: str) -> Template:
 def fill(
     template: Template,
     messages: Sequence[Mapping[str, object]],
-    tools: Sequence[Mapping[str, object]] | None,
+    tools: Mapping[str, object],
     special: Mapping[str, str],
 ) -> str:
     """The text of a chat, with the generation prompt.
 
-    `tools` is None, as `transformers` gives it, where there are none. `special` are token texts
-    by the name that templates use: `bos_token`, `eos_token`.
+    `tools` are those by the name that the template uses, mostly `tools`; None, as `transformers`
+    gives it, where there are none. `special` are token texts by the name that templates use:
+    `bos_token`, `eos_token`.
 
     Raises:
         ValueError: it becomes longer than MAX_CHARS.
@@ -55,7 +56,7 @@ def fill(
     pieces: list[str] = []
     length = 0
     for piece in template.generate(
-        messages=messages, tools=tools, documents=None, add_generation_prompt=True, **special
+        messages=messages, documents=None, add_generation_prompt=True, **tools, **special
     ):
         length += len(piece)
         if length > MAX_CHARS:

@@ -83,9 +83,10 @@ def theirs(source: str, content: str) -> str:
         {"name": "weather", "description": 'How it is, "there"', "parameters": SCHEMA},
         {"name": "now", "description": "", "parameters": {"type": "object", "properties": {}}},
     ]
+    given = {"tools": [{"type": "function", "function": tool} for tool in tools]}
     made, _ = render_jinja_template(
         [chat],
-        tools=[{"type": "function", "function": tool} for tool in tools],
+        **({"xml_tools": tools} if "xml_tools" in source else given),
         chat_template=source,
         add_generation_prompt=True,
         bos_token="<|im_start|>",

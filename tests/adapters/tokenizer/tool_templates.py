@@ -146,8 +146,8 @@ _SMOL = """{%- if tools %}
   {%- endif %}
 {%- endfor %}"""
 
-_NO_CALLS = """{%- if tools %}<|im_start|>system
-{% for tool in tools %}{{ tool | string }}{% endfor %}<tool_call>...</tool_call><|im_end|>
+_XML = """{%- if xml_tools %}<|im_start|>system
+{% for tool in xml_tools[:] %}{{ tool | string }}{% endfor %}<tool_call>...</tool_call><|im_end|>
 {%- endif %}
 {%- for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"""
 
@@ -156,7 +156,7 @@ TEMPLATES = {
     "llama": (_LLAMA, "llama"),
     "mistral": (_MISTRAL, "mistral"),
     "loose": (_LOOSE, None),
-    "no calls": (_NO_CALLS, "hermes"),
+    "xml": (_XML, "hermes"),
     "smol": (_SMOL, "hermes"),
 }
 """Each with the format of calls that is to be found in it."""
