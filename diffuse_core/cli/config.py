@@ -47,7 +47,6 @@ def show(command: str | None, as_json: bool) -> None:
     diffuse config show host
     diffuse config show --json
 
-    \b
     Defaults: no COMMAND, a table for people.
     """
     file = checked_config(_root())
@@ -113,7 +112,6 @@ def path(as_json: bool) -> None:
     diffuse config path
     $EDITOR "$(diffuse config path)"
 
-    \b
     Default: config.toml in the config directory of this user; DIFFUSE_CONFIG names another.
     """
     found = config_path()
@@ -135,7 +133,6 @@ def check(as_json: bool) -> None:
     diffuse config check
     diffuse config check --json
 
-    \b
     Defaults: text for people.
     """
     root = _root()
@@ -163,7 +160,6 @@ def init() -> None:
     diffuse config init
     DIFFUSE_CONFIG=~/other.toml diffuse config init
 
-    \b
     Default: the place that `diffuse config path` tells.
     """
     from diffuse_core.cli.config_example import EXAMPLE

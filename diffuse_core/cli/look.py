@@ -42,7 +42,6 @@ def models(everything: bool, as_json: bool, **given: Any) -> None:
     diffuse models --all --bootstrap 192.168.1.20:9440
     diffuse models --json | jq -r '.models[].id'
 
-    \b
     Defaults: servable models only, of the network that the node here is on.
     """
     set_logging(given["log_level"], given["log_format"])
@@ -125,7 +124,6 @@ def status(as_json: bool, **given: Any) -> None:
     diffuse status --bootstrap 192.168.1.20:9440
     diffuse status --json
 
-    \b
     Default: the node of this state directory is asked, else the network is looked for.
     """
     set_logging(given["log_level"], given["log_format"])

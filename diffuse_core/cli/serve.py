@@ -109,10 +109,10 @@ def serve(**given: Any) -> int | None:
       export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
       export OPENAI_API_KEY=$(diffuse serve --print-key)
       curl $OPENAI_BASE_URL/chat/completions \\
-        -H "Authorization: Bearer $OPENAI_API_KEY" -H "Content-Type: application/json" \\
+        -H "Authorization: Bearer $OPENAI_API_KEY" \\
+        -H "Content-Type: application/json" \\
         -d '{"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}'
 
-    \b
     SIGTERM ends it with 0 after up to 5 seconds for answers that are being given, Ctrl+C with
     130; a second signal at once. Its log has a line for each request, never what was asked.
     """

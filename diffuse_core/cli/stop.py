@@ -59,7 +59,6 @@ def stop(now: bool, as_json: bool, **given: Any) -> None:
     diffuse stop --now
     diffuse stop --state-dir ~/second-node --json
 
-    \b
     Exit codes: 0 the node is gone · 2 usage, or key files that cannot be used ·
     5 no node runs here, or it does not answer · 6 it does not take us for its owner,
     or did not end in time · 130 interrupted: the node ends all the same.
@@ -92,7 +91,6 @@ def drain(timeout: int, as_json: bool, **given: Any) -> None:
     diffuse drain --timeout 3600
     diffuse drain --state-dir ~/second-node --json
 
-    \b
     Exit codes: 0 the node is gone · 2 usage, or key files that cannot be used ·
     5 no node runs here, or it does not answer · 6 it does not take us for its owner,
     or did not end in time · 130 interrupted: the node goes on draining.

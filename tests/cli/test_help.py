@@ -58,8 +58,8 @@ def test_every_command_has_an_example_and_fits(name: str) -> None:
     lines = text.splitlines()
     examples = [line for line in lines if re.search(rf"^ +(\S.*)?diffuse {name}", line)]
     assert examples, f"`diffuse {name} --help` has no example"
-    wide = [line for line in lines if len(line) > 100]
-    assert not wide, f"`diffuse {name} --help` has lines that no terminal of 100 columns shows"
+    wide = [line for line in lines if len(line) > 80]
+    assert not wide, f"`diffuse {name} --help` has lines that no terminal of 80 columns shows"
 
 
 @pytest.mark.parametrize("name", TREE)

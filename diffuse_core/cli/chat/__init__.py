@@ -28,7 +28,6 @@ def chat(**given: Any) -> None:
     diffuse chat --model demo --temperature 0.7 --system "Be brief"
     printf 'Hi\\nAnd you?\\n' | diffuse chat      a question a line, no terminal
 
-    \b
     Enter sends, Alt+Enter or Ctrl+J begins a new line; what is pasted stays one
     message. Up and Down go through what was typed before, Ctrl+R searches it, Tab
     completes commands. Ctrl+C stops the answer on every host, and a second one does

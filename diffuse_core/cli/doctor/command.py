@@ -51,8 +51,8 @@ def doctor(as_json: bool, **given: Any) -> int:
 
     \b
     diffuse doctor
-    diffuse doctor --bootstrap 192.168.1.20:9440       does that address lead to a network?
-    diffuse doctor --model ./my.gguf --model demo      can these be hosted?
+    diffuse doctor --bootstrap 192.168.1.20:9440    does it lead to a network?
+    diffuse doctor --model ./my.gguf --model demo   can these be hosted?
     diffuse doctor --json | jq '.findings[] | select(.state != "ok")'
     """
     set_logging(given["log_level"], given["log_format"], default="error")
