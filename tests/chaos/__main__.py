@@ -49,16 +49,14 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def run_in(directory: Path, given: Options, model: str) -> Story:
-    """A run in a directory that is there."""
+def story_in(directory: Path, given: Options, model: str) -> Story:
+    """A run that is to be in a directory that is there."""
     if model == "demo":
         answers = of_demo(fetch_demo(cache_dir() / "models", lambda _: None))
     else:
         answers = of_tiny(make_tiny_model(directory / "tiny", CONTEXT))
     os.environ["DIFFUSE_CACHE_DIR"] = f"{directory}/cache"
-    story = Story(directory, given, answers)
-    asyncio.run(story.run())
-    return story
+    return Story(directory, given, answers)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,7 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         directory = Path(given.keep or temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        story = run_in(directory, asked, given.model)
+        story = story_in(directory, asked, given.model)
+        try:
+            asyncio.run(story.run())
+        except (KeyboardInterrupt, SystemExit) as ended:
+            story.ledger.violation(f"it was ended before its time ({type(ended).__name__})")
     click.echo(story.table)
     for text in story.ledger.violations:
         click.echo(f"VIOLATION: {text}")

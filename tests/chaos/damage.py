@@ -18,7 +18,8 @@ DISK_BYTES = 2 * 2**20
 FILLER = "filler"
 BLOCK = 4096
 EVERY = 4
-"""One block of so many is damaged: as by a disk that is dying, not by one bit."""
+"""One block of so many is damaged, as by a disk that is dying. Less would not be told apart: a
+model's fingerprint covers samples of its tensors (see `content_digest`)."""
 
 
 @contextlib.contextmanager

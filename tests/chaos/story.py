@@ -13,7 +13,7 @@ import psutil
 
 from tests.bench.link_process import proxy_process
 from tests.chaos.api import Programs
-from tests.chaos.bystander import bystander
+from tests.chaos.bystander import Bystander, bystander
 from tests.chaos.clients import App, Queries, StayingClient
 from tests.chaos.fault_plan import Cast, Fault, digest, draw_faults
 from tests.chaos.faults import Faults
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from diffuse_core.domain.view import Telemetry
     from tests.bench.link_process import ProxyProcess
-    from tests.chaos.bystander import Bystander
     from tests.chaos.fault_plan import Kind
     from tests.chaos.questions import RightAnswers
+    from tests.e2e.lives import Life
 
 REST_WAIT_S = 60.0
 """In which a network that is asked nothing forgets all sessions; waits of hosts end in half."""
@@ -85,24 +85,31 @@ class Story:
         self._directory = directory
         self._answers = answers
         self._rested: dict[int, Telemetry] = {}
-        self.table = ""
+        self._lives: list[Life] = []
+        self._machine = Bystander()
+        self._began = time.monotonic()
+
+    @property
+    def table(self) -> str:
+        """The figures so far, for people."""
+        return table(self.ledger, self._lives, self._machine, time.monotonic() - self._began)
 
     async def run(self) -> None:
         """All of it. Look at `ledger.violations` afterwards."""
         terminal = _terminal()
         await self._answers.learn()
         async with contextlib.AsyncExitStack() as stack:
-            machine = await stack.enter_async_context(bystander())
+            self._machine = await stack.enter_async_context(bystander())
             proxy = await stack.enter_async_context(proxy_process(self.options.seed))
             scene = await stack.enter_async_context(self._scene(proxy))
+            self._lives = scene.lives
             await self._begin(scene)
-            began = time.monotonic()
+            self._began = time.monotonic()
             async with scene.observed():
                 await self._until_whole(scene)
                 await self._middle(scene)
             await scene.end_all()
-            self._judge(scene, machine)
-            self.table = table(self.ledger, scene.lives, machine, time.monotonic() - began)
+            self._judge(scene)
         self._after(scene)
         if _terminal() != terminal:
             self.ledger.violation("the terminal is not as it was")
@@ -158,6 +165,10 @@ class Story:
             for fault in self.options.faults:
                 await asyncio.sleep(max(0.0, start + fault.at - time.monotonic()))
                 load.check()
+                if time.monotonic() - start > self.options.seconds:
+                    # Whoever was struck took too long to come back for the rest of the plan.
+                    self.ledger.notes["faults for which no time was left"] += 1
+                    continue
                 if fault.kind in ("break", "rest"):
                     await _all_of(under_way)
                 if fault.kind == "rest":
@@ -210,9 +221,9 @@ class Story:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _judge(self, scene: Scene, machine: Bystander) -> None:
+    def _judge(self, scene: Scene) -> None:
         for life in scene.lives:
-            for text in (grows(life), is_late(life, machine.limit_at)):
+            for text in (grows(life), is_late(life, self._machine.limit_at)):
                 if text:
                     self.ledger.violation(text)
         if not self.ledger.heard(sorted(set(self.options.clients))):
