@@ -159,14 +159,16 @@ class Story:
             await self._rest(scene, load)
 
     async def _strike(self, scene: Scene, load: Load, faults: Faults) -> None:
-        start = time.monotonic()
+        start = began = time.monotonic()
         under_way: set[asyncio.Task[None]] = set()
         try:
             for fault in self.options.faults:
                 await asyncio.sleep(max(0.0, start + fault.at - time.monotonic()))
+                # Where those who were struck took long to come back, the rest comes later, in
+                # its order and at its distances: not all at once.
+                start = max(start, time.monotonic() - fault.at)
                 load.check()
-                if time.monotonic() - start > self.options.seconds:
-                    # Whoever was struck took too long to come back for the rest of the plan.
+                if time.monotonic() - began > self.options.seconds:
                     self.ledger.notes["faults for which no time was left"] += 1
                     continue
                 if fault.kind in ("break", "rest"):
@@ -180,7 +182,7 @@ class Story:
                     task = asyncio.create_task(faults.do(fault))
                     under_way.add(task)
                     task.add_done_callback(under_way.discard)
-            await asyncio.sleep(max(0.0, start + self.options.seconds - time.monotonic()))
+            await asyncio.sleep(max(0.0, began + self.options.seconds - time.monotonic()))
             await _all_of(under_way)
         finally:
             for task in under_way:
