@@ -192,7 +192,8 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """One turn of a conversation.
 
     An assistant's may have `tool_calls`. What came of one of them is a message of the role
-    "tool", with the call's id as `tool_call_id` and maybe the tool's `name`.
+    "tool", with the call's id as `tool_call_id` and maybe the tool's `name`. The `name` of
+    another is that of who speaks; few templates tell the model.
     """
 
     role: Literal["system", "user", "assistant", "tool"]

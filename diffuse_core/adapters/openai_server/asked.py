@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -41,6 +41,8 @@ class Asked:
     stream: bool = False
     include_usage: bool = False
     report: bool = False
+    one_call: bool = False
+    """Of the calls that a choice makes only the first is told."""
 
     def generations(self, model: str) -> list[GenerateRequest]:
         """The generations in the order of their choices' indices, each with its seed.
@@ -48,10 +50,10 @@ class Asked:
         Each prompt's first choice has the seed that was asked for, and so is the answer that
         would come alone.
         """
-        replace, sampling = msgspec.structs.replace, self.request.sampling
+        changed, sampling = msgspec.structs.replace, self.request.sampling
         seeds = [alternative_seed(sampling.seed, index) for index in range(self.n)]
         return [
-            replace(self.request, model=model, raw=prompt, sampling=replace(sampling, seed=seed))
+            changed(self.request, model=model, raw=prompt, sampling=changed(sampling, seed=seed))
             for prompt in self.prompts
             for seed in seeds
         ]
@@ -62,7 +64,7 @@ def chat_asked(fields: ChatFields, limits: ApiLimits) -> Asked:
     messages = chat_messages(fields.messages, limits)
     if _wants_json(fields.response_format):
         messages = asking_for_json(messages)
-    if fields.top_logprobs is not None and not fields.logprobs:
+    if fields.top_logprobs and not fields.logprobs:
         raise invalid("top_logprobs", "it needs `logprobs: true`; add that")
     both = {fields.max_tokens, fields.max_completion_tokens} - {None}
     if len(both) > 1:
@@ -71,7 +73,8 @@ def chat_asked(fields: ChatFields, limits: ApiLimits) -> Asked:
     logprobs = (fields.top_logprobs or 0) if fields.logprobs else None
     request = _request(fields, most, logprobs, limits)
     request = msgspec.structs.replace(request, messages=messages, tools=offered_tools(fields))
-    return _asked(fields, request, (None,))
+    asked = _asked(fields, request, (None,))
+    return replace(asked, one_call=fields.parallel_tool_calls is False)
 
 
 def text_asked(fields: TextFields, limits: ApiLimits) -> Asked:

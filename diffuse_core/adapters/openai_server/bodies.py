@@ -48,11 +48,12 @@ class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Call(msgspec.Struct, forbid_unknown_fields=True):
-    """A call in an assistant's message."""
+    """A call in an assistant's message. Who puts one together of a stream may keep its `index`."""
 
     id: Word
     function: CalledFunction | None = None
     type: Word = "function"
+    index: Annotated[int, msgspec.Meta(ge=0)] | None = None
     custom: msgspec.Raw = ABSENT
 
 
@@ -146,6 +147,7 @@ class ChatFields(Fields, kw_only=True):
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
     tools: Annotated[list[ToolField], msgspec.Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: msgspec.Raw = ABSENT
+    parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
 
 

@@ -40,7 +40,7 @@ class Completion:
         self._asked = asked
         self._shape = shape
         self._words = Words(answers, pinned)
-        self._choices = new_choices(self.requests, calls)
+        self._choices = new_choices(self.requests, calls, one_call=asked.one_call)
         self._head = {
             "id": new_id(shape.prefix),
             "created": created,

@@ -53,16 +53,16 @@ def _message(given: Message, at: str) -> ChatMessage:
     _check_fields(given, at)
     content = _content(given, at)
     calls = tuple(_call(call, f"{at}.tool_calls[{i}]") for i, call in enumerate(_calls(given, at)))
+    name = given.name or ""
     match given.role:
         case "system" | "developer":
-            return ChatMessage("system", content)
+            return ChatMessage("system", content, name=name)
         case "user":
-            return ChatMessage("user", content)
+            return ChatMessage("user", content, name=name)
         case "assistant":
-            return ChatMessage("assistant", content, tool_calls=calls)
+            return ChatMessage("assistant", content, tool_calls=calls, name=name)
         case _:
-            name, call = given.name or "", given.tool_call_id or ""
-            return ChatMessage("tool", content, tool_call_id=call, name=name)
+            return ChatMessage("tool", content, tool_call_id=given.tool_call_id or "", name=name)
 
 
 def _check_fields(given: Message, at: str) -> None:
@@ -74,9 +74,6 @@ def _check_fields(given: Message, at: str) -> None:
         value = getattr(given, name)
         if is_given(value) and bytes(value) != b"[]":
             raise unsupported(name, "models here are given text; leave it out", f"{at}.{name}")
-    if given.name is not None and given.role != "tool":
-        why = "templates of models have no names of people; leave it out"
-        raise unsupported("name", why, f"{at}.name")
     if given.tool_call_id is not None and given.role != "tool":
         raise invalid(f"{at}.tool_call_id", 'only messages of the role "tool" have it')
     if given.tool_call_id is None and given.role == "tool":

@@ -8,6 +8,7 @@ import msgspec
 
 from diffuse_core.adapters.openai_server.bodies import ABSENT, ChatFields, TextFields
 from diffuse_core.adapters.openai_server.errors import ApiError
+from diffuse_core.adapters.openai_server.nulls import without_nulls
 from diffuse_core.adapters.openai_server.unsupported import (
     FOR_CHAT,
     FOR_TEXT,
@@ -62,7 +63,12 @@ def decoded(decoder: msgspec.json.Decoder[_Fields], body: bytes) -> _Fields:
     """What a decoder makes of a body. Raises ApiError."""
     try:
         str(body, "utf-8")  # Parts that are kept as they are would not be looked at.
-        return decoder.decode(body)
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            if not str(error).startswith(_UNKNOWN):
+                raise
+            return decoder.decode(without_nulls(body))
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error)) from None
     except RecursionError:

@@ -44,11 +44,16 @@ class Piece:
 
 @dataclass
 class Choice:
-    """What there is of one choice. With a `parser`, calls are found in its text."""
+    """What there is of one choice. With a `parser`, calls are found in its text.
+
+    With `one_call` those after the first are not told: who asks for no parallel calls may not
+    know what to do with them, and the model cannot be held back from writing them.
+    """
 
     index: int
     request: GenerateRequest
     parser: CallParser | None = None
+    one_call: bool = False
     pieces: list[Piece] = field(default_factory=list)
     prompt_tokens: int = 0
     finished: Finished | None = None
@@ -113,7 +118,7 @@ class Choice:
             if isinstance(each, str):
                 pieces.append(Piece(text=each))
                 self._told += len(each)
-            else:
+            elif not (self.one_call and self._calls):
                 pieces.append(Piece(call=Call(self._calls, new_call_id(), each)))
                 self._calls += 1
         if entries:
@@ -128,9 +133,11 @@ def new_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-def new_choices(requests: list[GenerateRequest], calls: ToolFormat | None) -> list[Choice]:
+def new_choices(
+    requests: list[GenerateRequest], calls: ToolFormat | None, *, one_call: bool = False
+) -> list[Choice]:
     """The choices of a request; with `calls`, in what form a model writes calls."""
     return [
-        Choice(index, request, None if calls is None else CallParser(calls))
+        Choice(index, request, None if calls is None else CallParser(calls), one_call)
         for index, request in enumerate(requests)
     ]

@@ -40,10 +40,6 @@ FOR_CHAT = FOR_BOTH | {
     "moderation": Refusal("nothing is moderated; leave it out"),
     "functions": Refusal(_LEGACY),
     "function_call": Refusal(_LEGACY),
-    "parallel_tool_calls": Refusal(
-        "the model is not constrained, so that it may make several calls; leave it out",
-        (b"true",),
-    ),
     "prompt_cache_options": Refusal("no prompts are kept between requests; leave it out"),
     "prompt_cache_retention": Refusal(
         "no prompts are kept between requests; leave it out", (b'"in_memory"',)

@@ -127,7 +127,8 @@ async def test_text_completions_have_ranges(fields: dict[str, Any], param: str) 
             "content[0].file",
         ),
         ({"role": "user", "content": [{"type": "text", "text": "x"}] * 257}, "content"),
-        ({"role": "user", "content": "x", "name": "Bob"}, "name"),
+        ({"role": "user", "content": "x", "name": "B" * 257}, "name"),
+        ({"role": "user", "content": "x", "parsed": {}, "reasoning": None}, "parsed"),
         ({"role": "user", "content": "x", "weight": 1}, "weight"),
         ({"role": "user", "content": "x", "tool_call_id": "c"}, "tool_call_id"),
         (

@@ -77,6 +77,19 @@ async def test_streamed_calls_come_whole_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+async def test_without_parallel_calls_only_the_first_is_told(stream: bool) -> None:
+    web = Web(FakeAnswers(says=CALLS, form="hermes"))
+    told = await web.chat(tools=[TOOL], parallel_tool_calls=False, stream=stream)
+    if stream:
+        deltas = [chunk["choices"][0]["delta"] for chunk in told.chunks()]
+        calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    else:
+        calls = told.json()["choices"][0]["message"]["tool_calls"]
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"city": "Paris"}]
+    assert '"finish_reason":"tool_calls"' in told.body.decode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_what_only_begins_as_a_call_is_text(stream: bool) -> None:
     half = '<tool_call>\n{"name": "wea'
     told = await Web(FakeAnswers(says=("A ", half), form="hermes")).chat(
@@ -129,7 +142,7 @@ async def test_a_model_that_knows_no_tools_says_so() -> None:
             {"tools": [{"type": "function", "function": {"name": "f", "parameters": LONG}}]},
             "tools[0].function.parameters",
         ),
-        ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"parallel_tool_calls": 0}, "parallel_tool_calls"),
     ],
 )
 async def test_what_cannot_be_promised_is_refused(fields: dict[str, Any], param: str) -> None:
