@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = str(Path(__file__).parent)
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 PROMPT = ">"
 COLUMNS, ROWS = 80, 24
 # Answers: "slow" streams until it is stopped, "deaf" cannot be stopped, others are the question.

@@ -17,7 +17,7 @@ from chat_terminal import PROMPT, opened
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 CTRL_C, CTRL_D, CTRL_J, CTRL_R, UP = "\x03", "\x04", "\n", "\x12", "\x1b[A"
 ALT_ENTER, ENTER = "\x1b\r", "\r"
 PASTE = "\x1b[200~{}\x1b[201~"
