@@ -103,10 +103,10 @@ class BundleTokenizer:
         described = tool_values(tools)
         if name == "xml_tools":
             described = [tool["function"] for tool in described]
-        marked, mark = self._quoted.mark([self._values.messages(messages), described])
-        chat = self._template.render(*marked, name or "tools")
+        (chat, told), mark = self._quoted.mark([self._values.messages(messages), described])
+        text = self._template.render(chat, told, name or "tools")
         # The template itself writes the leading tokens.
-        parts = split_at(chat, mark)
+        parts = split_at(text, mark)
         return tuple(token for part in parts for token in self._ids(part, leading=False))
 
     def encode(self, text: str) -> tuple[int, ...]:
