@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from diffuse_core import __version__
+from diffuse_core.adapters.few_files import bear_few_files
 from diffuse_core.adapters.file_storage import FileStorage, StateLock, load_identity
 from diffuse_core.adapters.hardware import SystemHardware, interface_addresses
 from diffuse_core.adapters.sensors import SystemSensors
@@ -112,6 +113,7 @@ async def run_node(options: NodeOptions, stop: asyncio.Event) -> None:
     if options.host is not None and options.host.model != AUTO:
         model_store().check(options.host.model)
     storage = FileStorage(options.state)
+    bear_few_files(asyncio.get_running_loop())
     with StateLock(options.state):
         identity = load_identity(options.state, IDENTITY_KEY)
         owner = load_identity(options.state, OWNER_KEY)
