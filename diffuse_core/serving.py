@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from diffuse_core.adapters.few_files import bear_few_files
 from diffuse_core.adapters.file_storage import FileStorage
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.errors import DiffuseError
@@ -75,6 +76,7 @@ async def serve_api(
     """
     from diffuse_core.adapters.http_server import HttpLimits, serve_http
 
+    bear_few_files(asyncio.get_running_loop())
     limits = options.limits or HttpLimits()
     kept = KeptNetwork(
         partial(find_network, options.places, options.network),
