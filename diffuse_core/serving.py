@@ -134,7 +134,7 @@ def api_app(answers: Answers, options: ServeOptions, limits: HttpLimits) -> ASGI
     )
     from diffuse_core.adapters.openai_server import ApiLimits, http_error, openai_routes
 
-    bounds = ApiLimits(at_once=options.at_once, body_bytes=limits.body_bytes)
+    bounds = ApiLimits(at_once=options.at_once)
     routes = openai_routes(answers, bounds, SystemClock())
     health = Route(HEALTH, partial(_health, answers), methods=["GET"])
     app: ASGIApp = Starlette(

@@ -38,6 +38,7 @@ INCOMPLETE_RETRY_S = 10
 UNREACHABLE_RETRY_S = 5
 LOST_RETRY_S = 1
 BUSY_RETRY_S = 2
+ENDING_RETRY_S = 5
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {
@@ -147,6 +148,15 @@ def defect() -> ApiError:
     """What a client is told of an error of this program: no details, which are in the log."""
     return ApiError(
         500, "this server met a defect of its own; its log has the place, ask again or report it"
+    )
+
+
+def ending() -> ApiError:
+    """What is told in a stream that the end of the server cuts."""
+    return ApiError(
+        503,
+        "this server is ending, and the answer is not whole; ask again when it runs",
+        retry_after_s=ENDING_RETRY_S,
     )
 
 

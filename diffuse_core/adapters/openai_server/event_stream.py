@@ -55,7 +55,6 @@ async def stream(
 
     Raises:
         ApiError, DiffuseError: a generation failed.
-        SlowClientError: the client takes nothing any more.
     """
     while not running.complete:
         told = await running.next(limits.heartbeat_s)

@@ -10,9 +10,8 @@ class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     So many generations run `at_once`; so many requests more may be `waiting`, each for `wait_s`
     at most. Of one request's choices so many run `side_by_side`. While nothing comes, a stream
-    gets a comment each `heartbeat_s`; a client that takes nothing for `write_s` is given up, and
-    one that has not sent its body after `body_s`. `default_tokens` is how long an answer may get
-    that was asked for without `max_tokens`: room for all of it is taken on every Stage.
+    gets a comment each `heartbeat_s`. `default_tokens` is how long an answer may get that was
+    asked for without `max_tokens`: room for all of it is taken on every Stage.
     """
 
     at_once: int = 16
@@ -20,9 +19,6 @@ class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 64
     wait_s: float = 30.0
     heartbeat_s: float = 10.0
-    write_s: float = 30.0
-    body_s: float = 30.0
-    body_bytes: int = 8 * 2**20
     messages: int = 1024
     characters: int = 2**20
     default_tokens: int = 1024

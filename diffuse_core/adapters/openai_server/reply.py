@@ -1,8 +1,7 @@
-"""One HTTP response, sent piece by piece to a client that may be slow."""
+"""One HTTP response, sent piece by piece."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,48 +12,47 @@ from diffuse_core.adapters.openai_server.shapes import new_id
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from starlette.types import Message, Send
+    from starlette.types import Send
 
 _NO_RETRY = (b"x-should-retry", b"false")
 """The official client heeds it; by itself it would ask again after any 5xx."""
 
 
-class SlowClientError(Exception):
-    """The client takes nothing, or is gone; its answer is given up."""
-
-
 class Reply:
-    """The response to one request; `write_s` is how long the client may take for each piece.
+    """The response to one request.
 
     In `state`, which is the request's, the server may have put a `request_id`; what is counted
     is put there for its log.
     """
 
-    def __init__(self, send: Send, write_s: float, state: dict[str, Any]) -> None:
+    def __init__(self, send: Send, state: dict[str, Any]) -> None:
         self._send = send
-        self._write_s = write_s
         self._state = state
         self._id = str(state.get("request_id") or new_id("req_")).encode()
         self.started = False
         """Whether the status was sent."""
+        self.streams = False
+        """Whether part of a body was sent that is not complete."""
 
     def count(self, prompt: int, completion: int) -> None:
         """Note how many tokens the prompt and the answer have."""
         self._state["tokens"] = (prompt, completion)
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send status and headers. Raises SlowClientError, as all that sends."""
+        """Send status and headers."""
         self.started = True
         told = [*headers, (b"x-request-id", self._id)]
-        await self._out({"type": "http.response.start", "status": status, "headers": told})
+        await self._send({"type": "http.response.start", "status": status, "headers": told})
 
     async def write(self, data: bytes) -> None:
         """Send part of the body."""
-        await self._out({"type": "http.response.body", "body": data, "more_body": True})
+        self.streams = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes) -> None:
         """Send the last part of the body."""
-        await self._out({"type": "http.response.body", "body": data, "more_body": False})
+        self.streams = False
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def json(self, value: object) -> None:
         """Send all of it: an object as JSON."""
@@ -73,10 +71,3 @@ class Reply:
         hint = () if status < 500 or error.retry_after_s is not None else (_NO_RETRY,)
         await self.start(status, (*headers, *hint))
         await self.end(body)
-
-    async def _out(self, message: Message) -> None:
-        try:
-            async with asyncio.timeout(self._write_s):
-                await self._send(message)
-        except OSError:  # A TimeoutError is one; the others are of a connection that ended.
-            raise SlowClientError from None

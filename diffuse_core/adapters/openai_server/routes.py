@@ -19,8 +19,8 @@ _GET, _POST = ("GET",), ("POST",)
 def openai_routes(answers: Answers, limits: ApiLimits, clock: Clock) -> list[Route]:
     """The routes under /v1, for any Starlette application.
 
-    Their endpoints send all errors themselves. Who may ask, from where and how much at a time
-    is for the application to settle before.
+    Their endpoints send all errors themselves. Who may ask, from where, and how large and how
+    slow a body may be is for the application and its server to settle before.
     """
     desk = Desk(answers, limits, clock)
     paths = (
@@ -29,6 +29,4 @@ def openai_routes(answers: Answers, limits: ApiLimits, clock: Clock) -> list[Rou
         ("/v1/chat/completions", desk.chat, _POST),
         ("/v1/completions", desk.text, _POST),
     )
-    return [
-        Route(path, Endpoint(handler, limits), methods=methods) for path, handler, methods in paths
-    ]
+    return [Route(path, Endpoint(handler), methods=methods) for path, handler, methods in paths]

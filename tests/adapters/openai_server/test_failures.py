@@ -199,12 +199,6 @@ async def test_prompts_and_answers_are_in_no_log(caplog: pytest.LogCaptureFixtur
     assert CANARY not in caplog.text
 
 
-async def test_a_body_that_is_too_large_or_too_late() -> None:
-    web = Web(FakeAnswers(), ApiLimits(body_bytes=100))
-    told = await web.post(CHAT, b"x" * 101)
-    assert (told.status, told.error["code"]) == (413, "request_too_large")
-
-
 async def test_those_who_come_when_all_is_taken_wait_and_others_are_refused_at_once() -> None:
     answers = FakeAnswers(gate=asyncio.Event())
     web = Web(answers, ApiLimits(at_once=1, waiting=1, wait_s=15))

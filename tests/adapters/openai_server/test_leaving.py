@@ -66,21 +66,6 @@ async def test_who_goes_before_the_body_is_here_is_nobody() -> None:
     assert not answers.requests
 
 
-async def test_a_body_that_does_not_come_is_given_up() -> None:
-    told: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: dict[str, Any]) -> None:
-        told.append(message)
-
-    scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [], "query_string": b""}
-    await Web(FakeAnswers(), ApiLimits(body_s=0.01)).app(scope, receive, send)
-    assert told[0]["status"] == 408
-
-
 async def test_a_stream_gets_comments_while_nothing_comes() -> None:
     answers = FakeAnswers(gate=asyncio.Event(), pause=asyncio.Event())
     assert answers.gate is not None
@@ -104,13 +89,30 @@ async def test_a_stream_gets_comments_while_nothing_comes() -> None:
     )
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_takes_nothing_is_given_up(stream: bool) -> None:
-    answers = FakeAnswers()
-    web = Web(answers, ApiLimits(write_s=0.01))
-    told = await web.ask("POST", CHAT, body(stream=stream), Told(), stuck=asyncio.Event())
-    assert not told.status
+async def test_a_stream_that_the_end_of_the_server_cuts_says_so() -> None:
+    answers = FakeAnswers(pause=asyncio.Event())
+    told = Told()
+    asking = asyncio.create_task(Web(answers).ask("POST", CHAT, body(stream=True), told))
+    await until(lambda: b"Hello" in told.body)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    assert told.complete
+    last = told.chunks()[-1]["error"]
+    assert (last["code"], last["type"]) == ("unavailable", "server_error")
+    assert "is ending" in last["message"]
+    assert b"[DONE]" not in told.body
     assert answers.running == 0
+
+
+async def test_of_an_answer_that_is_cut_before_it_began_nothing_is_told() -> None:
+    answers = FakeAnswers(pause=asyncio.Event())
+    told = Told()
+    asking = asyncio.create_task(Web(answers).ask("POST", CHAT, body(), told))
+    await until(lambda: answers.running == 1)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert (told.status, answers.running) == (0, 0)
 
 
 @pytest.mark.parametrize("n", [1, 3])
