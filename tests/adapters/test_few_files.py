@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 class Full(socket.socket):
     """A listening socket of a process that has all files open that it may."""
 
-    tries = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.tries = 0
+        self.tried = asyncio.Event()
 
     def accept(self) -> tuple[socket.socket, object]:
-        Full.tries += 1
+        self.tries += 1
+        if self.tries > 1:
+            self.tried.set()
         raise OSError(errno.EMFILE, "Too many open files")
 
 
@@ -34,8 +39,7 @@ async def test_connections_that_wait_are_told_in_one_line(
     server = await asyncio.start_server(lambda *_: None, sock=listening)
     with caplog.at_level(logging.WARNING), socket.create_connection(listening.getsockname()):
         async with asyncio.timeout(5):
-            while Full.tries < 2:
-                await asyncio.sleep(0)
+            await listening.tried.wait()
     server.close()
     await server.wait_closed()
     (record,) = caplog.records
