@@ -42,10 +42,14 @@ class Times:
     """A picture no older than that is good for a request; refreshed so often while any come."""
     idle: float = 30.0
     """It is refreshed so often while nobody asks."""
+    bytes_per_s: float = 32 * 2**10
+    """Of a large picture, which is good for longer: for as long as it takes at this pace, up to
+    `idle`. So servers of the API stay a small load on the nodes of a large network."""
     asking: float = 15.0
     """So long after a request more of them are expected."""
     lost: float = 8.0
-    """A picture so old that cannot be refreshed is of a network that is gone."""
+    """A picture so old that cannot be refreshed is of a network that is gone; a large one so
+    much later as it is good for longer."""
     wait: float = 5.0
     """So long a request waits for the network to be found."""
     first_pause: float = 0.5
@@ -112,7 +116,7 @@ class KeptNetwork:
         await asyncio.gather(*(look.observer.close() for look in looks), return_exceptions=True)
 
     async def view(self) -> NetworkView:
-        """The network as it was a few seconds ago at most.
+        """The network as it was a few seconds ago; if it is large, up to half a minute ago.
 
         Raises:
             Unreachable: no node of it answers.
@@ -164,7 +168,7 @@ class KeptNetwork:
         """A look that is fresh enough for a request."""
         self._asked_at = self._clock.monotonic()
         if (look := self._look) is not None:
-            if self._age(look) > self._times.fresh:
+            if self._age(look) > self._good_for(look):
                 await self._refresh(look)
             if look is self._look:
                 return look
@@ -180,11 +184,22 @@ class KeptNetwork:
         """Pull the picture once more, or give it up; for all who ask at the same time at once."""
         async with self._refreshing:
             if self._clock.monotonic() - self._tried_at >= RETRY_S:
-                with contextlib.suppress(DiffuseError):
+                try:
                     await look.observer.look_again()
+                except DiffuseError:
+                    pass
+                except Exception:
+                    # Whoever keeps at it for weeks must not end by what one node sent.
+                    log.exception("the picture of the network could not be refreshed")
                 self._tried_at = self._clock.monotonic()
-            if self._age(look) >= self._times.lost:
+            if self._age(look) >= self._good_for(look) + self._times.lost - self._times.fresh:
                 self._drop(look)
+
+    def _good_for(self, look: _Look) -> float:
+        """How long its picture is fresh, in seconds."""
+        times = self._times
+        takes = look.observer.pulled_bytes / times.bytes_per_s
+        return max(times.fresh, min(takes, times.idle))
 
     def _age(self, look: _Look) -> float:
         return self._clock.monotonic() - look.observer.pulled_at
@@ -198,7 +213,7 @@ class KeptNetwork:
         while True:
             if (look := self._look) is not None:
                 await self._doze(self._times.fresh)
-                due = self._times.fresh if self._anybody_asks() else self._times.idle
+                due = self._good_for(look) if self._anybody_asks() else self._times.idle
                 # Nearly due counts: the next look is a while away.
                 if self._age(look) >= 0.9 * due:
                     await self._refresh(look)
@@ -227,6 +242,10 @@ class KeptNetwork:
             return False
         except TimeoutError:
             self._note(Unreachable("nobody on the network answered in time; ask again"))
+            return False
+        except Exception:
+            log.exception("looking for the network failed")
+            self._note(Unreachable("looking for the network met a defect; the log has its place"))
             return False
         log.info("reached the network")
         self._look = _Look(observer, self._client(observer))

@@ -75,6 +75,7 @@ class Observer:
         self._busy = False
         self._refusal = ""
         self._pulled_at = -math.inf
+        self._pulled_bytes = 0
         self._pulling = asyncio.Lock()
         self.links.handle(Push, self._on_push)
         self.links.handle(NotAllowed, self._on_not_allowed)
@@ -126,6 +127,11 @@ class Observer:
         """When the picture was pulled, in the clock's monotonic seconds."""
         return self._pulled_at
 
+    @property
+    def pulled_bytes(self) -> int:
+        """About how large the picture was on the wire."""
+        return self._pulled_bytes
+
     async def _pull_again(self) -> None:
         open_links = [links[-1] for links in self.links.linked().values() if not links[-1].silent]
         # Who told us before has the best right to be asked.
@@ -165,6 +171,7 @@ class Observer:
         members = members_from_push(self._records, self._rumours, self.clock.monotonic())
         self._members = {record_node(member.record): member for member in members}
         self._pulled_at = self.clock.monotonic()
+        self._pulled_bytes = sum(len(one.payload) + len(one.signature) for one in self._records)
         return None
 
     async def _on_push(self, link: Link, message: Push, _body: memoryview) -> None:
