@@ -6,12 +6,10 @@ same way from everywhere.
 
 from __future__ import annotations
 
-import os
+import re
 import shlex
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from diffuse_core.domain.plain_text import clean
@@ -20,14 +18,12 @@ from diffuse_core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-APP = "diffuse"
-CONFIG = "DIFFUSE_CONFIG"
-"""Names another file than the one in the config directory; /dev/null is for none."""
+    from diffuse_core.config_file import ConfigFile
+
 ONLY_FLAGS = "DIFFUSE_ONLY_FLAGS"
 """Options that only flags give, for commands which our own processes start; `*` is all."""
 SECRET = "network-key"  # noqa: S105 - the option's name
 SECRET_VARIABLE = "DIFFUSE_NETWORK_KEY"  # noqa: S105
-MAX_FILE = 2**16
 MAX_NUMBER = 2**64
 UNSPLIT = frozenset({"stop"})
 """Repeated options whose texts may have commas: a variable is one of them."""
@@ -36,8 +32,9 @@ Kind = Literal["text", "whole", "number", "switch"]
 Place = tuple[str, ...]
 """The commands that a table or a variable is for, as ("identity", "show"); () is for all."""
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OF_A_SERVICE = re.compile(
+    r"DIFFUSE_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR))"
+)
 _KINDS = {
     "text": "a text in quotes",
     "whole": "a whole number",
@@ -55,6 +52,8 @@ class Setting:
     several: bool = False
     inverse: str | None = None
     """The name that switches the other way, as `no-mdns` for `mdns`."""
+    choices: tuple[str, ...] = ()
+    """All values that there are, where that is known; of commands click knows it."""
 
     @property
     def secret(self) -> bool:
@@ -68,6 +67,10 @@ class Setting:
 
 
 CACHE_DIR = Setting("cache-dir")
+THEMES = ("dark", "light", "contrast", "ansi")
+DTYPES = ("auto", "fp32", "bf16", "int8", "int4")
+MOST_HOSTS = 16
+"""Of a demo."""
 APP_SETTINGS = (
     Setting("bootstrap", several=True),
     Setting("model"),
@@ -77,13 +80,24 @@ APP_SETTINGS = (
     Setting("network-key-file"),
     Setting("allow", several=True),
     Setting("mdns", "switch", inverse="no-mdns"),
-    Setting("theme"),
+    Setting("theme", choices=THEMES),
     Setting("no-history", "switch", inverse="history"),
 )
 """Options of the terminal app; its table is `[app]`."""
-DEMO_SETTINGS = (Setting("hosts", "whole"), Setting("dtype"))
+DEMO_SETTINGS = (
+    Setting("hosts", "whole", choices=tuple(map(str, range(1, MOST_HOSTS + 1)))),
+    Setting("dtype", choices=DTYPES),
+)
 """What the app's demo takes from the table of `diffuse demo`."""
 
+
+RIVALS = {
+    SECRET: ("network-key-file",),
+    "network-key-file": (SECRET,),
+    "raw": ("system",),
+    "system": ("raw",),
+}
+"""Options that exclude each other: what is given nearer to the command line wins."""
 
 Known = Mapping[Place, Mapping[str, "Setting | None"]]
 """Of places their settings by every name; None are options of one call only."""
@@ -119,108 +133,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {lower[found[0]]!r}?" if found else ""
 
 
-def config_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the file is, or would be."""
-    chosen = environ.get(CONFIG)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    from platformdirs import user_config_path
-
-    return Path(user_config_path(APP, appauthor=False)) / "config.toml"
-
-
-@dataclass(frozen=True)
-class ConfigFile:
-    """What a file holds. `private` says that nobody else can read it."""
-
-    path: Path
-    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    private: bool = True
-    there: bool = False
-
-    def table(self, place: Place) -> Mapping[str, Any]:
-        """The table of a place, its keys written with `-`; empty when there is none.
-
-        Raises:
-            UsageError: one key stands there twice, with `-` and with `_`.
-        """
-        found: Any = self.content
-        for name in place:
-            found = found.get(name) if isinstance(found, dict) else None
-        keys: dict[str, Any] = {}
-        for key, value in (found if isinstance(found, dict) else {}).items():
-            if (name := key.replace("_", "-")) in keys:
-                raise UsageError(f"{self.told((*place, name))} stands there twice; leave one out")
-            keys[name] = value
-        return keys
-
-    def told(self, keys: Sequence[str]) -> str:
-        """A key of the file, for messages."""
-        return clean(f"{'.'.join(keys)} in {self.path}")
-
-
-def read_config(environ: Mapping[str, str] = os.environ) -> ConfigFile:
-    """Read the file; nothing is in it where there is none and none was named.
-
-    Raises:
-        UsageError: it cannot be read, is no TOML, is too large, or others may write it.
-    """
-    path = config_path(environ)
-    if str(path) == os.devnull:
-        return ConfigFile(path)
-    try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            found = os.fstat(file.fileno())
-            _check_file(path, found)
-            data = file.read(MAX_FILE + 1)
-    except FileNotFoundError:
-        if environ.get(CONFIG):
-            raise UsageError(
-                f"there is no {path}, which {CONFIG} names; make it with `diffuse config init`, "
-                "or unset the variable"
-            ) from None
-        return ConfigFile(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read the settings in {path}: {reason.lower()}") from error
-    if len(data) > MAX_FILE:
-        raise UsageError(f"{path} is larger than {MAX_FILE} bytes, which no settings are")
-    private = os.name != "posix" or not found.st_mode & _OTHERS
-    return ConfigFile(path, _parse(path, data), private, there=True)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe in its place would be waited for, past every signal."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _check_file(path: Path, found: os.stat_result) -> None:
-    """Refuse settings that somebody else could write: they say whom to trust."""
-    if not stat.S_ISREG(found.st_mode):
-        raise UsageError(f"{path} is no file; settings are read from files only")
-    if os.name != "posix":
-        return
-    if found.st_uid not in (0, os.geteuid()):
-        raise UsageError(f"{path} belongs to another user, who could change what you set there")
-    if found.st_mode & _OTHERS_WRITE:
-        raise UsageError(
-            f"others may write to {path} (mode {found.st_mode & 0o777:o}), and could change what "
-            f"you set there; run: chmod go-w {shlex.quote(str(path))}"
-        )
-
-
-def _parse(path: Path, data: bytes) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text in UTF-8; save it as such") from error
-    except (ValueError, RecursionError) as error:
-        said = clean(str(error))[:200]
-        raise UsageError(f"{path} is no TOML: {said}; mend that line") from error
-
-
 @dataclass(frozen=True)
 class Sources:
     """The environment and the file, as one command finds them."""
@@ -250,7 +162,7 @@ class Sources:
         for name in setting.names:
             origin = variable(place, name)
             text = self.environ.get(origin, "")
-            if not text:
+            if not text or of_kubernetes(origin, text):
                 continue
             given: str | bool | tuple[str, ...] = text
             if setting.kind == "switch":
@@ -282,6 +194,12 @@ class Sources:
 
 def _is_table(value: Any) -> bool:
     return isinstance(value, dict)
+
+
+def of_kubernetes(name: str, text: str) -> bool:
+    """Whether Kubernetes has set the variable: of a Service `diffuse` it sets DIFFUSE_PORT."""
+    address = "_PORT" in name and text.startswith(("tcp://", "udp://", "sctp://"))
+    return address or _OF_A_SERVICE.fullmatch(name) is not None
 
 
 def _switch(text: str, origin: str) -> bool:
@@ -321,7 +239,19 @@ def _single(setting: Setting, value: Any, origin: str) -> str | bool:
         raise UsageError(f"{origin} is to be {wanted}{listed}")
     if isinstance(value, int) and abs(value) > MAX_NUMBER:
         raise UsageError(f"{origin} is a larger number than any option takes; give less")
+    if isinstance(value, str) and "\0" in value:
+        raise UsageError(f"{origin} has a NUL character, which no option takes; leave it out")
     return value if isinstance(value, bool) else str(value)
+
+
+def outdone(key: str, found: Mapping[str, Value | None]) -> bool:
+    """Whether of what was found an option that excludes this one is nearer to the command line."""
+    value = found.get(key)
+    rivals = [found.get(rival) for rival in RIVALS.get(key, ())]
+    return value is not None and any(
+        rival is not None and rival.rank < value.rank and rival.given is not False
+        for rival in rivals
+    )
 
 
 def problems(file: ConfigFile, known: Known) -> Iterator[str]:

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from diffuse_core.config_file import read_config
 from diffuse_core.configuration import (
-    APP,
     CACHE_DIR,
     ONLY_FLAGS,
     SECRET_VARIABLE,
     Sources,
-    read_config,
 )
+from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import UsageError
+from diffuse_core.own_paths import full_path, opened_at_once, user_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from diffuse_core.configuration import Setting, Value
     from diffuse_core.domain.identity import NodeId
 
 DEFAULT_PORT = 9440
@@ -103,6 +105,26 @@ def _far(piece: str) -> tuple[str, int]:
     if port == 0:
         raise UsageError(f"{piece!r} has port 0, which nobody can be reached at")
     return f"[{host}]" if ":" in host else host, port
+
+
+def check_value(setting: Setting, value: Value) -> None:
+    """Check a setting that no option of a command checks, as those of the app.
+
+    Raises:
+        UsageError: it is of no use; the message says where it is from.
+    """
+    if setting.choices and value.given not in setting.choices:
+        raise UsageError(
+            f"{value.origin}: {clean(str(value.given))[:40]!r} is no value of --{setting.key}; "
+            f"choose one of {', '.join(setting.choices)}"
+        )
+    try:
+        if isinstance(value.given, tuple) and setting.key == "bootstrap":
+            parse_bootstrap(value.given)
+        elif isinstance(value.given, str) and setting.key.endswith("-dir"):
+            full_path(value.given)
+    except UsageError as error:
+        raise UsageError(f"{value.origin}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -228,11 +250,13 @@ def _allowed(values: Sequence[str]) -> frozenset[NodeId] | None:
 
 def _read_text(path: str, limit: int, option: str) -> str:
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with full_path(path).open("rb") as file:
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{option}: cannot read {path!r}: {reason.lower()}") from error
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from error
     if len(data) > limit:
         raise UsageError(f"{option}: {path!r} is larger than {limit} bytes")
     # Some editors begin a file with a byte order mark. Other bytes stay what they are, so that a
@@ -241,13 +265,13 @@ def _read_text(path: str, limit: int, option: str) -> str:
 
 
 def state_dir(given: str | None) -> Path:
-    """The state directory: the one given, `DIFFUSE_STATE_DIR`, or the platform's."""
-    chosen = given or os.environ.get("DIFFUSE_STATE_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    from platformdirs import user_state_path
+    """The state directory: the one given, `DIFFUSE_STATE_DIR`, or the platform's.
 
-    return user_state_path(APP, appauthor=False)
+    Raises:
+        UsageError: there is no such place.
+    """
+    chosen = given or os.environ.get("DIFFUSE_STATE_DIR")
+    return full_path(chosen) if chosen else user_directory("state", "give --state-dir")
 
 
 def cache_dir() -> Path:
@@ -256,14 +280,13 @@ def cache_dir() -> Path:
     As `DIFFUSE_CACHE_DIR` says, else `cache-dir` in the file of settings, else the platform.
 
     Raises:
-        UsageError: the file cannot be used.
+        UsageError: the file cannot be used, or there is no such place.
     """
     chosen = Sources(os.environ, read_config()).find(CACHE_DIR, [()])
-    if chosen is not None:
-        return Path(str(chosen.given)).expanduser().absolute()
-    from platformdirs import user_cache_path
-
-    return user_cache_path(APP, appauthor=False)
+    if chosen is None:
+        return user_directory("cache", "DIFFUSE_CACHE_DIR to a directory")
+    check_value(CACHE_DIR, chosen)
+    return full_path(str(chosen.given))
 
 
 class NodeFile(msgspec.Struct, frozen=True):
@@ -280,7 +303,7 @@ def running_node(directory: Path) -> NodeFile | None:
     """The node that runs with this state directory, if one does."""
     path = directory / NODE_FILE
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=opened_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             found = msgspec.json.decode(file.read(MAX_NODE_FILE), type=NodeFile)
@@ -307,8 +330,3 @@ def process_start(pid: int) -> float | None:
         return None
     except psutil.Error:
         return 0.0
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe in its place would be waited for, past every signal."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from diffuse_core.errors import UsageError
+from diffuse_core.own_paths import full_path
 
 MAX_SAME_NAME = 1000
 """Files of one name that are counted up before giving up."""
@@ -102,10 +103,7 @@ def _typed(path: str) -> Path:
         plain = plain[1:-1]
     if not plain or "\0" in plain or not _encodes(plain):
         raise UsageError("type the path of a file")
-    try:
-        return Path(plain).expanduser().absolute()
-    except (RuntimeError, OSError) as error:
-        raise UsageError(f"{plain}: {error}; type the whole path") from error
+    return full_path(plain)
 
 
 def _encodes(path: str) -> bool:

@@ -10,21 +10,23 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from diffuse_core.config_file import read_config
 from diffuse_core.configuration import (
     APP_SETTINGS,
     DEMO_SETTINGS,
+    DTYPES,
+    MOST_HOSTS,
+    THEMES,
     Sources,
     app_problems,
-    read_config,
+    outdone,
 )
-from diffuse_core.domain.plain_text import clean
 from diffuse_core.domain.selection import DEMO_MODEL_ID
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError, UsageError
-from diffuse_core.settings import network_options, parse_bootstrap, state_dir
+from diffuse_core.settings import check_value, network_options, parse_bootstrap, state_dir
 from diffuse_tui.app import DiffuseApp
 from diffuse_tui.local_node import LocalNode
 from diffuse_tui.quiet import quiet
-from diffuse_tui.widgets.theme import NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 SETTLED_S = 2.0
 """After so long the app has what it keeps: screens, styles, the first picture."""
 
-DTYPES = ("auto", "fp32", "bf16", "int8", "int4")
-HOSTS = range(1, 17)
 OF_OTHERS = ("bootstrap", "allow", "model")
 """What is set is about another network, or another model, than the demo's."""
 
@@ -81,9 +81,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--network-key-file")
     parser.add_argument("--allow", action="append")
     parser.add_argument("--mdns", action=argparse.BooleanOptionalAction)
-    parser.add_argument("--hosts", type=int, choices=HOSTS, metavar="1-16")
+    parser.add_argument("--hosts", type=int, choices=range(1, MOST_HOSTS + 1), metavar="1-16")
     parser.add_argument("--dtype", choices=DTYPES)
-    parser.add_argument("--theme", choices=NAMES)
+    parser.add_argument("--theme", choices=THEMES)
     parser.add_argument("--no-history", action="store_true", default=None)
     parser.add_argument("--history", action="store_false", dest="no_history", default=None)
     given = parser.parse_args(arguments)
@@ -119,9 +119,8 @@ def _complete(given: argparse.Namespace) -> None:
         value = sources.find(setting, [(table,), ()])
         if value is not None and not (flagged and setting.key.startswith("network-key")):
             found[setting.key] = value
-    _take_one(found, "network-key", "network-key-file")
     for setting in (*APP_SETTINGS, *DEMO_SETTINGS):
-        if setting.key in found:
+        if setting.key in found and not outdone(setting.key, found):
             setattr(given, _dest(setting), _checked(setting, found[setting.key]))
     given.hosts = given.hosts or 3
     given.dtype = given.dtype or "auto"
@@ -131,21 +130,9 @@ def _dest(setting: Setting) -> str:
     return setting.key.replace("-", "_")
 
 
-def _take_one(found: dict[str, Value], one: str, other: str) -> None:
-    """Of two that exclude each other the one that is given nearer to the command line."""
-    if one in found and other in found and found[one].rank != found[other].rank:
-        del found[max(one, other, key=lambda key: found[key].rank)]
-
-
 def _checked(setting: Setting, value: Value) -> object:
     """A value as argparse would give it."""
-    known = {"theme": NAMES, "dtype": DTYPES, "hosts": [str(count) for count in HOSTS]}
-    choices = known.get(setting.key)
-    if choices is not None and value.given not in choices:
-        raise UsageError(
-            f"{value.origin}: {clean(str(value.given))[:40]!r} is no value of --{setting.key}; "
-            f"choose one of {', '.join(choices)}"
-        )
+    check_value(setting, value)
     return int(str(value.given)) if setting.kind == "whole" else value.given
 
 

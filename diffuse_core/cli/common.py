@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from diffuse_core.cli.log_lines import set_logging as set_logging
-from diffuse_core.configuration import SECRET_VARIABLE
+from diffuse_core.configuration import DTYPES, SECRET_VARIABLE
 from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import EXIT_INTERRUPTED
+from diffuse_core.own_paths import full_path
 from diffuse_core.settings import (
     DEFAULT_NETWORK,
     DEFAULT_PORT,
@@ -28,6 +29,7 @@ from diffuse_core.settings import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
 
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.model_ports import DeviceKind
@@ -54,7 +56,14 @@ def _check_state_dir(
 ) -> str | None:
     if value == "":
         raise click.BadParameter("it is empty; give a directory, or leave the option out")
+    if value is not None:
+        full_path(value)
     return value
+
+
+def a_path(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """The whole of a path: files of settings and units have `~`, which no shell has seen."""
+    return None if path is None else full_path(str(path))
 
 
 def _check_bootstrap(
@@ -184,9 +193,6 @@ def _network_options(given: dict[str, Any]) -> NetworkOptions:
         given.pop("allow"),
         mdns=given.pop("mdns"),
     )
-
-
-DTYPES = ("auto", "fp32", "bf16", "int8", "int4")
 
 
 def dtyped(auto: str) -> Callable[[F], F]:

@@ -11,7 +11,8 @@ import click
 from diffuse_core.cli.common import print_json, table
 from diffuse_core.cli.config_rows import Row, check_rows, rows_of, tables, unknown_variables
 from diffuse_core.cli.layers import checked_config
-from diffuse_core.configuration import ConfigFile, Sources, config_path, nearest
+from diffuse_core.config_file import ConfigFile, config_path
+from diffuse_core.configuration import Sources, nearest
 from diffuse_core.errors import UsageError
 
 

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.layers import commands_below, known_settings, places_of, setting_of
-from diffuse_core.configuration import APP_SETTINGS, CACHE_DIR, nearest, variable
+from diffuse_core.configuration import (
+    APP_SETTINGS,
+    CACHE_DIR,
+    nearest,
+    of_kubernetes,
+    outdone,
+    variable,
+)
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError, UsageError
+from diffuse_core.settings import check_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,11 +66,12 @@ def rows_of(place: Place, options: Options, sources: Sources) -> Iterator[Row]:
     Raises:
         UsageError: one is of another kind than its option.
     """
+    found = {one.key: sources.find(one, places_of(place, one.key)) for one, _ in options}
     for setting, option in options:
-        value = sources.find(setting, places_of(place, setting.key))
+        value = found[setting.key]
         own = variable(place, setting.key)
         name = " ".join(place) or ALL
-        if value is None:
+        if value is None or outdone(setting.key, found):
             yield Row(name, setting.key, _default(option), "default", "default", own)
             continue
         given: Any = value.given
@@ -87,32 +96,42 @@ def _default(option: click.Option | None) -> Any:
 
 def check_rows(root: click.Command, sources: Sources) -> list[str]:
     """What cannot be used of what is set, each once."""
-    wrong: dict[str, None] = {}
-    for own in APP_SETTINGS:
+    return list(dict.fromkeys(_wrong(root, sources)))
+
+
+def _wrong(root: click.Command, sources: Sources) -> Iterator[str]:
+    for place, own in ((), CACHE_DIR), *((("app",), one) for one in APP_SETTINGS):
         try:
-            sources.find(own, places_of(("app",), own.key))
+            value = sources.find(own, places_of(place, own.key))
+            if value is not None:
+                check_value(own, value)
         except UsageError as error:
-            wrong[str(error)] = None
+            yield str(error)
     for place, command in commands_below(root):
         with click.Context(command, info_name=" ".join(place)) as context:
             for option in command.params:
-                setting = setting_of(option)
-                if setting is None:
-                    continue
-                try:
-                    value = sources.find(setting, places_of(place, setting.key))
-                except UsageError as error:
-                    wrong[str(error)] = None
-                    continue
-                if value is None:
-                    continue
-                try:
-                    option.process_value(context, value.given)
-                except click.BadParameter as error:
-                    wrong[f"{value.origin}: {clean(error.message)}"] = None
-                except DiffuseError as error:
-                    wrong[f"{value.origin}: {error}"] = None
-    return list(wrong)
+                yield from _wrong_option(context, option, place, sources)
+
+
+def _wrong_option(
+    context: click.Context, option: click.Parameter, place: Place, sources: Sources
+) -> Iterator[str]:
+    setting = setting_of(option)
+    if setting is None:
+        return
+    try:
+        value = sources.find(setting, places_of(place, setting.key))
+    except UsageError as error:
+        yield str(error)
+        return
+    if value is None:
+        return
+    try:
+        option.process_value(context, value.given)
+    except click.BadParameter as error:
+        yield f"{value.origin}: {clean(error.message)}"
+    except DiffuseError as error:
+        yield f"{value.origin}: {error}"
 
 
 def unknown_variables(root: click.Command, environ: Mapping[str, str]) -> dict[str, str]:
@@ -125,7 +144,9 @@ def unknown_variables(root: click.Command, environ: Mapping[str, str]) -> dict[s
     }
     strange = [
         name
-        for name in sorted(environ)
-        if name.startswith("DIFFUSE_") and name not in known | OTHER_VARIABLES
+        for name, text in sorted(environ.items())
+        if name.startswith("DIFFUSE_")
+        and name not in known | OTHER_VARIABLES
+        and not of_kubernetes(name, text)
     ]
     return {clean(name): nearest(name, known) for name in strange}

@@ -13,6 +13,7 @@ from diffuse_core.cli.aside import print_timings
 from diffuse_core.cli.common import chosen_contract, common, dtyped, run_until_done, set_logging
 from diffuse_core.cli.hints import on_network
 from diffuse_core.cli.terminal import Bar
+from diffuse_core.configuration import MOST_HOSTS
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--hosts",
-    type=click.IntRange(1, 16),
+    type=click.IntRange(1, MOST_HOSTS),
     default=3,
     show_default=True,
     help="Host processes, each too small for the whole model.",

@@ -14,35 +14,31 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from diffuse_core.config_file import read_config
 from diffuse_core.configuration import (
     APP_SETTINGS,
     CACHE_DIR,
     DEMO_SETTINGS,
+    RIVALS,
     Setting,
     Sources,
     Value,
+    outdone,
     problems,
-    read_config,
 )
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diffuse_core.configuration import ConfigFile, Kind, Place
+    from diffuse_core.config_file import ConfigFile
+    from diffuse_core.configuration import Kind, Place
 
 ONE_CALL = frozenset(
     {"all", "ask", "check", "compare", "dry-run", "force", "help", "install", "json", "now"}
     | {"owner", "print-key", "prompt", "stdin", "uninstall", "version", "yes"}
 )
 """Options that say what to do this once: no file and no variable gives them."""
-RIVALS = {
-    "network-key": ("network-key-file",),
-    "network-key-file": ("network-key",),
-    "raw": ("system",),
-    "system": ("raw",),
-}
-"""Options that exclude each other: what is given nearer to the command line wins."""
 OWN_ONLY = {
     "demo": frozenset({"bootstrap", "allow", "state-dir"}),
     "serve": frozenset({"model"}),
@@ -67,6 +63,11 @@ def setting_of(option: click.Parameter) -> Setting | None:
 def long_name(option: click.Parameter) -> str:
     """The name of an option without dashes, as `max-tokens`; empty where it has no long one."""
     return next((name[2:] for name in option.opts if name.startswith("--")), "")
+
+
+def _name_of(option: click.Parameter) -> tuple[str, ...]:
+    name = long_name(option)
+    return (name,) if name else ()
 
 
 def _kind(option: click.Option) -> Kind:
@@ -112,7 +113,7 @@ def known_settings(root: click.Command) -> dict[Place, dict[str, Setting | None]
     for place, command in commands_below(root):
         for option in command.params:
             setting = setting_of(option)
-            names = (long_name(option),) if setting is None else setting.names
+            names = setting.names if setting is not None else _name_of(option)
             for depth in range(len(place) + 1):
                 table = known.setdefault(place[:depth], {})
                 for name in names:
@@ -203,7 +204,8 @@ class Layers(Mapping[str, Any]):
             if context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
                 return context.params.get(option.name) is not False
             rival = self._value(option.name)
-            if rival is not None and rival[1].rank < value.rank and rival[1].given is not False:
+            found = {setting.key: value, long_name(option): None if rival is None else rival[1]}
+            if outdone(setting.key, found):
                 return True
         return False
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.common import adding
+from diffuse_core.cli.common import a_path, adding
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import parse_address
 
@@ -27,6 +27,7 @@ operated = adding(
     click.option(
         "--log-file",
         type=click.Path(dir_okay=False, path_type=Path),
+        callback=a_path,
         metavar="FILE",
         help="Log to FILE instead of stderr. It is begun anew at 8 MiB, and 3 old ones are kept.",
     ),

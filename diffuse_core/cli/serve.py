@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from diffuse_core.cli.common import common, find_bootstrap, run_service, set_logging
+from diffuse_core.cli.common import a_path, common, find_bootstrap, run_service, set_logging
 from diffuse_core.cli.hints import command_here
 from diffuse_core.cli.log_lines import errors_logged
 from diffuse_core.cli.operated import operated, operations
@@ -19,6 +20,7 @@ from diffuse_core.settings import state_dir
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from diffuse_core.serving import ServeOptions
 
@@ -50,6 +52,7 @@ KEY_VARIABLE = "DIFFUSE_API_KEY"
 @click.option(
     "--api-key-file",
     type=click.Path(path_type=Path),
+    callback=a_path,
     metavar="FILE",
     help=f"Take the key from FILE. Else {KEY_VARIABLE} in the environment is the key, else that "
     "in api.key in the state directory, where one is made the first time.",
@@ -117,7 +120,7 @@ def serve(**given: Any) -> int | None:
     130; a second signal at once. Its log has a line for each request, never what was asked.
     """
     if given["print_key"]:
-        click.echo(_key(given)[0])
+        click.echo(_key(given)[0]())
         return None
     form, file = given["log_format"], given["log_file"]
     set_logging(given["log_level"], form, "info", file)
@@ -177,8 +180,12 @@ def _options(given: dict[str, Any]) -> tuple[ServeOptions, str | None]:
     return options, place
 
 
-def _key(given: dict[str, Any]) -> tuple[str, str]:
-    """The key, and where it is: a file, or the environment."""
+def _key(given: dict[str, Any]) -> tuple[Callable[[], str], str]:
+    """What gives the key, and where it is: a file, or the environment.
+
+    Raises:
+        UsageError: the key that was given cannot be used.
+    """
     from diffuse_core.adapters.file_storage.api_key import (
         API_KEY,
         check_api_key,
@@ -190,11 +197,13 @@ def _key(given: dict[str, Any]) -> tuple[str, str]:
     source = click.get_current_context().get_parameter_source("api_key_file")
     in_environment = os.environ.get(KEY_VARIABLE)
     if file is not None and (source == ParameterSource.COMMANDLINE or not in_environment):
-        return read_api_key(file.expanduser()), str(file)
+        own = read_api_key(file)
+        return lambda: own, str(file)
     if in_environment:
-        return check_api_key(in_environment.strip(), KEY_VARIABLE), KEY_VARIABLE
+        key = check_api_key(in_environment.strip(), KEY_VARIABLE)
+        return lambda: key, KEY_VARIABLE
     directory = state_dir(given["state_dir"])
-    return load_api_key(directory), str(directory / API_KEY)
+    return partial(load_api_key, directory), str(directory / API_KEY)
 
 
 def _tell(given: dict[str, Any], address: str, place: str | None) -> None:

@@ -11,7 +11,8 @@ import pytest
 from diffuse_core.cli import cli, run
 from diffuse_core.cli.config_example import EXAMPLE
 from diffuse_core.cli.layers import known_settings
-from diffuse_core.configuration import config_path, problems, read_config
+from diffuse_core.config_file import config_path, read_config
+from diffuse_core.configuration import problems
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,3 +153,37 @@ def test_path_tells_the_place_even_where_the_file_is_of_no_use(
     monkeypatch.delenv("DIFFUSE_CONFIG")
     assert config_path().name == "config.toml"
     assert config_path().parent.name == "diffuse"
+
+
+def test_what_another_setting_outdoes_is_not_shown(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(file, 'network-key-file = "/k"\n[query]\nraw = true\n')
+    monkeypatch.setenv("DIFFUSE_NETWORK_KEY", "hush")
+    monkeypatch.setenv("DIFFUSE_SYSTEM", "s")
+    for name in ("query", "app"):
+        rows = {row["option"]: row for row in told(capsys, "show", name)["settings"]}
+        assert rows["network-key"]["value"] == "********"
+        assert (rows["network-key-file"]["value"], rows["network-key-file"]["source"]) == (
+            None,
+            "default",
+        )
+    rows = {row["option"]: row for row in told(capsys, "show", "query")["settings"]}
+    assert (rows["raw"]["value"], rows["system"]["value"]) == (False, "s")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[app]\ntheme = "nosuch"', "app.theme in {file}: 'nosuch' is no value of --theme"),
+        ('[app]\nbootstrap = "a:b:c"', "app.bootstrap in {file}: 'a:b:c' is no address"),
+        ('[app]\nstate-dir = "~nosuch"', "app.state-dir in {file}: nobody here has the home"),
+        ('cache-dir = "~nosuch"', "cache-dir in {file}: nobody here has the home"),
+    ],
+)
+def test_check_looks_at_what_no_command_has(
+    file: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    written(file, text + "\n")
+    assert run(["config", "check"]) == 2
+    assert words.format(file=file) in capsys.readouterr().out

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from diffuse_core.cli import cli
 from diffuse_core.cli.config_rows import check_rows
 from diffuse_core.cli.layers import known_settings
-from diffuse_core.configuration import ConfigFile, Sources, problems, read_config
+from diffuse_core.config_file import ConfigFile, read_config
+from diffuse_core.configuration import Sources, problems
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:

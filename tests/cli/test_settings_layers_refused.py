@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diffuse_core.cli import run
-from diffuse_core.configuration import MAX_FILE, read_config
+from diffuse_core.config_file import MAX_FILE, read_config
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import cache_dir
 
@@ -51,6 +51,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("[stop]\nnow = true", "stop.now in {file}: --now is for one call"),
         ("exit-with-parent = true", "exit-with-parent in {file}: --exit-with-parent is for one"),
         ("network = 'a'\nNETWORK = 'b'", "NETWORK in {file}: there is no such option; did"),
+        ('model = "a\\u0000b"', "model in {file} has a NUL character"),
+        ("'' = 1", "there is no such option"),
         ("a = [", "{file} is no TOML"),
         ("a = " + "[" * 3000, "{file} is no TOML"),
         ("a = " + "1" * 5000, "{file} is no TOML"),

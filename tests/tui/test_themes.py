@@ -11,6 +11,7 @@ from tui_driver import NARROW, ready, running, screen_text
 from tui_fakes import Node
 
 import diffuse_tui
+from diffuse_core.configuration import THEMES as KNOWN
 from diffuse_tui.app import DiffuseApp
 from diffuse_tui.remembered import FILE, Remembered
 from diffuse_tui.widgets.paint import TONES
@@ -91,6 +92,10 @@ def test_the_terminals_own_colours_are_the_only_ones_of_the_ansi_theme() -> None
     colors = colors_of(ANSI)
     drawn = {name: Color.parse(colors[name]) for name in (*READ, *BEHIND)}
     assert all(color.ansi is not None or color.is_transparent for color in drawn.values())
+
+
+def test_settings_know_the_themes_by_their_names() -> None:
+    assert NAMES == KNOWN
 
 
 async def test_the_themes_go_round_and_the_last_one_is_remembered(tmp_path: Path) -> None:

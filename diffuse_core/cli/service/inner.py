@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diffuse_core.errors import UsageError
+from diffuse_core.own_paths import full_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,6 +110,6 @@ def _absolute(options: Sequence[str]) -> list[str]:
 
 def _path(option: str, value: str) -> str:
     looks = os.sep in value or value.endswith(".gguf") or value.startswith(("~", "."))
-    if option in FILES or (option in MAYBE_FILES and looks and Path(value).expanduser().exists()):
-        return str(Path(value).expanduser().absolute())
+    if option in FILES or (option in MAYBE_FILES and looks and full_path(value).exists()):
+        return str(full_path(value))
     return value
