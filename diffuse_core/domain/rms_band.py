@@ -5,7 +5,7 @@ because honest rows differ a great deal, and a Stage that accuses honest ones wo
 than the faults that it misses. Measured with SmolLM2-135M at eleven boundaries, over prompts of
 text, code, repeated tokens and delimiters: rows of one boundary lie within a factor of 9 to 15;
 the row at position 0 has up to 250 times as much (it is an attention sink), and so has every row
-of a prompt that repeats one token, and some delimiter (Sun et al., "Massive Activations in Large
+of a prompt that repeats one token, the second row of two prompts in a hundred, and some delimiter (Sun et al., "Massive Activations in Large
 Language Models", 2024). So rows may be like those of the Session before them (the body), or like
 its first row; and where others have seen more, like what they have seen.
 
@@ -160,7 +160,11 @@ class RmsBand:
             return True
         if not body.count:
             return opinion is not False and first.near(rms, APART)
-        margin = MARGIN if body.count >= EARLY_ROWS else EARLY_MARGIN
+        early = body.count < EARLY_ROWS
+        if early and rms < first.low and first.near(body.low, MARGIN):
+            # All that came may be sinks, of which some prompts begin with two or more.
+            return first.near(rms, APART)
+        margin = EARLY_MARGIN if early else MARGIN
         spread = max(body.high, rms) <= min(body.low, rms) * WIDEST
         return spread and body.near(rms, margin)
 

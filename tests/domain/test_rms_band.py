@@ -83,6 +83,16 @@ def test_a_prompt_of_one_token_again_and_again_may_be_followed_by_text() -> None
         band.check(HONEST, 365, [SINK / 10])
 
 
+@pytest.mark.parametrize("sinks", [(725.0,), (194.0,), (600.0, 300.0, 450.0)])
+def test_a_prompt_may_begin_with_several_sinks(sinks: tuple[float, ...]) -> None:
+    """As "stone door way" does with SmolLM2-135M, and two of a hundred lists of words."""
+    band = RmsBand(Learned())
+    band.check(HONEST, 0, [SINK, *sinks, *rows(40)])
+    # What came then is known as the body, and as strict as ever.
+    assert refuses(band, 41 + len(sinks), 4.1 / 17)
+    assert refuses(band, 41 + len(sinks), 1e6)
+
+
 def test_a_refused_piece_teaches_nothing_and_may_come_again() -> None:
     band = begun()
     with pytest.raises(Refused):

@@ -52,6 +52,7 @@ def prompts(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
         tuple(chance.randrange(17) for _ in range(100)) + said,
         tuple(chat[:1]),
         said,
+        tokenizer.encode("stone door way town day night family road bread"),
     ]
 
 
