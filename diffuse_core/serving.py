@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from diffuse_core.adapters.http_server import HttpLimits, Refusal
     from diffuse_core.adapters.http_server.refusal import Headers
@@ -40,11 +40,14 @@ ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104  (compared with, never bound b
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How to serve. Without a `key` everybody who reaches the port may ask."""
+    """How to serve. Without a `key` everybody who reaches the port may ask.
+
+    The key is asked for once the port is ours: where it is not, none is made.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
-    key: str | None = field(default=None, repr=False)
+    key: Callable[[], str] | None = None
     names: tuple[str, ...] = ()
     """Names of this server in Host headers, beside its address and those of loopback."""
     origins: tuple[str, ...] = ()
@@ -72,7 +75,7 @@ async def serve_api(
         ready: called with HOST:PORT once requests are taken there.
 
     Raises:
-        UsageError: a port is in use, or an address is not of this machine.
+        UsageError: a port is in use, an address is not of this machine, or there is no key.
     """
     from diffuse_core.adapters.http_server import HttpLimits, serve_http
 
@@ -84,10 +87,14 @@ async def serve_api(
         SystemClock(),
     )
     counted = CountedAnswers(ChosenModels(kept, options.models) if options.models else kept)
-    app = api_app(counted, options, limits)
-    kept.start()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+
     try:
-        async with serve_http(app, options.host, options.port, limits, told) as server:
+        async with serve_http(answer, options.host, options.port, limits, told) as server:
+            app = api_app(counted, options, limits)
+            kept.start()
             status = f"serves at {server.address}"
             watched = server_watched(
                 options.operations, counted.tally, status, lambda: kept.trouble, stop
@@ -137,18 +144,33 @@ def api_app(answers: Answers, options: ServeOptions, limits: HttpLimits) -> ASGI
     bounds = ApiLimits(at_once=options.at_once)
     routes = openai_routes(answers, bounds, SystemClock())
     health = Route(HEALTH, partial(_health, answers), methods=["GET"])
-    app: ASGIApp = Starlette(
-        routes=[health, *routes], exception_handlers={HTTPException: http_error}
+    inner = Starlette(
+        routes=[health, *routes],
+        exception_handlers={HTTPException: http_error, Exception: _defect},
     )
-    app = JsonGuard(app, limits, told)
+    # It would lead clients of a proxy that speaks TLS on to the same path in clear.
+    inner.router.redirect_slashes = False
+    app: ASGIApp = JsonGuard(inner, limits, told)
     if options.key is not None:
-        app = BearerGuard(app, options.key, told, (HEALTH,))
+        app = BearerGuard(app, options.key(), told, (HEALTH,))
     app = OriginGuard(app, options.origins, told)
     any_address = options.host in ANY_ADDRESS
     names = options.names if any_address else (options.host, *options.names)
     app = HostGuard(app, names, told, any_address=any_address)
     fixed = [route.path for route in (health, *routes) if "{" not in route.path]
     return RequestLog(app, told, fixed)
+
+
+async def _defect(_request: Request, _error: Exception) -> Response:
+    """Told before the error goes on to the log."""
+    from starlette.responses import Response
+
+    from diffuse_core.adapters.http_server.refusal import DEFECT
+
+    status, headers, body = told(DEFECT)
+    response = Response(body, status)
+    response.raw_headers = headers
+    return response
 
 
 async def _health(answers: Answers, _request: Request) -> Response:

@@ -157,16 +157,17 @@ def _options(given: dict[str, Any]) -> tuple[ServeOptions, str | None]:
     from diffuse_core.operating import is_loopback
     from diffuse_core.serving import ServeOptions
 
-    if given["no_auth"] and not is_loopback(given["host"]):
+    host = given["host"].removeprefix("[").removesuffix("]")
+    if given["no_auth"] and not is_loopback(host):
         raise UsageError(
-            f"--no-auth lets everybody in who reaches {given['host']}; it is for loopback only: "
-            "leave it out, or give --host 127.0.0.1"
+            f"--no-auth lets everybody in who reaches {host!r}; it is for loopback only: leave it "
+            "out, or give --host 127.0.0.1"
         )
     names = tuple(map(parse_name, given["allow_host"]))
     origins = tuple(map(parse_origin, given["allow_origin"]))
     key, place = (None, None) if given["no_auth"] else _key(given)
     options = ServeOptions(
-        host=given["host"].strip("[]"),
+        host=host,
         port=given["port"],
         key=key,
         names=names,

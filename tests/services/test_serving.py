@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from diffuse_core import serving
+from diffuse_core.adapters.http_server import HttpLimits, serve_http
 from diffuse_core.errors import UsageError
-from diffuse_core.serving import ServeOptions, serve_api
+from diffuse_core.services.kept_network import KeptNetwork
+from diffuse_core.serving import ServeOptions, api_app, serve_api, told
 from diffuse_core.settings import NetworkOptions, Places
 from tests.adapters.http_server.asking import Answer, read_answer
+from tests.adapters.openai_server.fake_answers import FakeAnswers
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ async def served(directory: Path, *places: str, **options: Any) -> AsyncIterator
         port=0,
         places=Places(places or NOWHERE, directory),
         network=NetworkOptions("test", mdns=False),
-        **{"key": KEY, **options},
+        **{"key": lambda: KEY, **options},
     )
     task = asyncio.create_task(serve_api(given, stop, ready.set_result))
     try:
@@ -128,6 +131,62 @@ async def test_refusals_have_the_shape_of_the_api(tmp_path: Path) -> None:
     for answer, status in cases:
         assert answer.status == status
         error_of(answer)
+
+
+async def test_a_defect_has_the_shape_of_the_api_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(_kept: object) -> None:
+        raise ValueError("a secret")
+
+    monkeypatch.setattr(KeptNetwork, "view", broken)
+    async with served(tmp_path) as server:
+        for path in ("/healthz", "/v1/models"):
+            answer = await server.ask("GET", path, AUTH)
+            assert answer.status == 500
+            assert error_of(answer)["code"] == "internal_error"
+    assert caplog.text.count("ValueError at ") == 2
+    assert "secret" not in caplog.text
+
+
+async def test_nobody_is_led_on_to_another_path(tmp_path: Path) -> None:
+    """Behind a proxy that speaks TLS it would be one in clear."""
+    async with served(tmp_path) as server:
+        answer = await server.post("/v1/chat/completions/", AUTH, model="m")
+    assert answer.status == 404
+    error_of(answer)
+
+
+async def test_a_key_that_cannot_be_had_ends_it(tmp_path: Path) -> None:
+    def no_key() -> str:
+        raise UsageError("no key")
+
+    before = asyncio.all_tasks()
+    options = ServeOptions(port=0, key=no_key, places=Places(NOWHERE, tmp_path))
+    with pytest.raises(UsageError, match="no key"):
+        await serve_api(options, asyncio.Event(), lambda _: None)
+    await until(lambda: asyncio.all_tasks() <= before)
+
+
+async def test_a_stream_that_the_end_cuts_says_so() -> None:
+    answers = FakeAnswers(pause=asyncio.Event())
+    limits = HttpLimits(grace_s=0.05)
+    app = api_app(answers, ServeOptions(), limits)
+    fields = {"model": "tiny", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+    body = json.dumps(fields).encode()
+    head = ["POST /v1/chat/completions HTTP/1.1", "Host: localhost", JSON]
+    head.append(f"Content-Length: {len(body)}")
+    async with serve_http(app, "127.0.0.1", 0, limits, told) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write("\r\n".join([*head, "", ""]).encode() + body)
+        heard = await reader.readuntil(b"Hello")
+    heard += await reader.read()
+    writer.close()
+    # It ends as a whole body does, so that a client gets to read the event.
+    assert heard.endswith(b"0\r\n\r\n")
+    last = heard.rpartition(b"data: ")[2].partition(b"\n\n")[0]
+    assert json.loads(last)["error"]["code"] == "unavailable"
+    assert answers.running == 0
 
 
 async def test_the_answer_to_head_has_no_body(tmp_path: Path) -> None:
