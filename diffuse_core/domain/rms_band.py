@@ -5,9 +5,10 @@ because honest rows differ a great deal, and a Stage that accuses honest ones wo
 than the faults that it misses. Measured with SmolLM2-135M at eleven boundaries, over prompts of
 text, code, repeated tokens and delimiters: rows of one boundary lie within a factor of 9 to 15;
 the row at position 0 has up to 250 times as much (it is an attention sink), and so has every row
-of a prompt that repeats one token, the second row of two prompts in a hundred, and some delimiter (Sun et al., "Massive Activations in Large
-Language Models", 2024). So rows may be like those of the Session before them (the body), or like
-its first row; and where others have seen more, like what they have seen.
+of a prompt that repeats one token, the second row of one prompt in fifty, and some delimiter (Sun
+et al., "Massive Activations in Large Language Models", 2024). So rows may be like those of the
+Session before them (the body), or like its first row; and where others have seen more, like what
+they have seen.
 
 What other senders gave in other Sessions counts as well, once two of them agree: so one liar
 neither makes rows of others look wrong, nor makes room for its own.
