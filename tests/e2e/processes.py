@@ -58,6 +58,10 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            # Of commands that were not read to their end, as a test that failed leaves them.
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
 
     def start(
         self, name: str, *arguments: str, within: Sequence[str] = ()

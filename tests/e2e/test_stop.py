@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -32,7 +33,10 @@ COUNT = 60
 
 
 class Command:
-    """A `stop` or `drain` of the host, whose stderr is read as it comes."""
+    """A `stop` or `drain` of the host, whose stderr is read as it comes.
+
+    It is waited for in a thread: a client that answers nobody for ten seconds is held to be gone.
+    """
 
     def __init__(self, place: Processes, *arguments: str) -> None:
         given = [*arguments, "--state-dir", str(place.directory / "host"), "--json"]
@@ -46,15 +50,15 @@ class Command:
         )
         place.running[f"command {id(self)}"] = self._process
 
-    def line(self) -> str:
-        return self._process.stderr.readline().strip()
+    async def line(self) -> str:
+        return (await asyncio.to_thread(self._process.stderr.readline)).strip()
 
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
-    def end(self) -> tuple[int, str, str, float]:
+    async def end(self) -> tuple[int, str, str, float]:
         """Its exit code, stdout, the rest of stderr, and the seconds since it was started."""
-        out, err = self._process.communicate(timeout=60)
+        out, err = await asyncio.to_thread(self._process.communicate, timeout=60)
         return self._process.returncode, out, err, time.monotonic() - self.begun
 
 
@@ -95,26 +99,27 @@ async def test_a_drain_lets_a_session_finish_however_long_it_takes(
     host = place.running["host"]
     async with resting(place, monkeypatch) as stream:
         drain = Command(place, "drain")
-        assert drain.line() == "1 session left"
+        assert await drain.line() == "1 session left"
         # Ctrl+C ends the command and not the drain.
         drain.interrupt()
-        code, out, err, _ = drain.end()
+        code, out, err, _ = await drain.end()
         assert (code, out) == (130, "")
         again = f"diffuse stop --now --state-dir {place.directory / 'host'}"
         assert err == f"the node goes on draining; to end it at once: {again}\n"
         again = Command(place, "drain", "--timeout", "3600")
-        assert again.line() == "1 session left"
-        time.sleep(STOP_S + 2)  # noqa: ASYNC251 - longer than a stop would wait
+        assert await again.line() == "1 session left"
+        await asyncio.sleep(STOP_S + 2)  # Longer than a stop would wait.
         assert host.poll() is None
-        status = place.command("status", "--state-dir", str(place.directory / "host"), "--json")
+        status = await asyncio.to_thread(
+            place.command, "status", "--state-dir", str(place.directory / "host"), "--json"
+        )
         told = json.loads(status.stdout)["telemetry"]
         assert told["stage"] == "leaving: 1 session left"
-        asked = place.command(
-            "query", "--bootstrap", place.sentinel, "--model", "tiny", "--prompt", "w1"
-        )
+        arguments = ("--bootstrap", place.sentinel, "--model", "tiny", "--prompt", "w1")
+        asked = await asyncio.to_thread(place.command, "query", *arguments)
         assert asked.returncode in (3, 4, 6), asked.stderr
         assert await finished(stream) == COUNT
-    code, out, err, seconds = again.end()
+    code, out, err, seconds = await again.end()
     assert (code, err) == (0, "")
     told = json.loads(out)
     assert (told["pid"], told["sessions"], told["cut"]) == (host.pid, 1, 0)
@@ -128,13 +133,13 @@ async def test_a_stop_ends_a_drain_at_once_when_told_so(
 ) -> None:
     async with resting(place, monkeypatch) as stream:
         drain = Command(place, "drain")
-        assert drain.line() == "1 session left"
-        code, _, err, seconds = Command(place, "stop", "--now").end()
+        assert await drain.line() == "1 session left"
+        code, _, err, seconds = await Command(place, "stop", "--now").end()
         assert code == 0
         assert err in ("", "1 session left\n")
         assert seconds < STOP_S
         assert place.running["host"].wait(1) == 0
-        assert drain.end()[0] == 0
+        assert (await drain.end())[0] == 0
         with pytest.raises(StagesLost):
             await finished(stream)
 
@@ -143,7 +148,7 @@ async def test_a_stop_waits_for_some_seconds(
     place: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with resting(place, monkeypatch):
-        code, out, err, _ = Command(place, "stop").end()
+        code, out, err, _ = await Command(place, "stop").end()
     assert (code, err) == (0, "1 session left\n")
     told = json.loads(out)
     assert (told["sessions"], told["cut"]) == (1, 1)
