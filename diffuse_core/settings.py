@@ -241,11 +241,18 @@ def _allowed(values: Sequence[str]) -> frozenset[NodeId] | None:
 
     found: set[NodeId] = set()
     for value in values:
-        if re.fullmatch("[0-9a-fA-F]+", value) and not Path(value).exists():
+        if re.fullmatch("[0-9a-fA-F]+", value) and not _is_there(value):
             found.add(parse_id(value, "--allow"))
         else:
             found |= parse_lines(_read_text(value, MAX_ALLOW_FILE, "--allow"), value)
     return frozenset(found)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # Too long for a name, say.
+        return False
 
 
 def _read_text(path: str, limit: int, option: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.common import adding, finite
+from diffuse_core.cli.common import adding, finite, not_empty
 from diffuse_core.cli.private import private_options
 from diffuse_core.domain.alternatives import MAX_ALTERNATIVES
 from diffuse_core.domain.decoding import MAX_BIAS, MAX_BIASES, MAX_LOGPROBS, MAX_TOKEN_ID
@@ -169,6 +169,7 @@ asking = adding(
     click.option(
         "--model",
         metavar="M",
+        callback=not_empty,
         help="A model on the network. Not needed where only one can be served.",
     ),
     click.option("--system", metavar="TEXT", help="System prompt."),

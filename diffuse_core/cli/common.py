@@ -51,13 +51,18 @@ def adding(*options: Callable[[F], F]) -> Callable[[F], F]:
     return add
 
 
+def not_empty(_context: click.Context, _option: click.Parameter, value: T) -> T:
+    """Refuse empty texts: a shell makes them of variables that are not set."""
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        raise click.BadParameter("it is empty; give a value, or leave the option out")
+    return value
+
+
 def _check_state_dir(
-    _context: click.Context, _option: click.Parameter, value: str | None
+    context: click.Context, option: click.Parameter, value: str | None
 ) -> str | None:
-    if value == "":
-        raise click.BadParameter("it is empty; give a directory, or leave the option out")
-    if value is not None:
-        full_path(value)
+    if not_empty(context, option, value) is not None:
+        full_path(str(value))
     return value
 
 
@@ -83,7 +88,7 @@ def finite(_context: click.Context, _option: click.Parameter, value: float) -> f
 
 def a_size(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     """Refuse what is no size, before anything is begun."""
-    if text:
+    if text is not None:
         parse_size(text)
     return text
 

@@ -17,6 +17,7 @@ from diffuse_core.cli.common import (
     chosen_device,
     common,
     holding,
+    not_empty,
     run_service,
     set_logging,
     threaded,
@@ -50,6 +51,7 @@ listening = adding(
     click.option(
         "--listen",
         metavar="HOST:PORT",
+        callback=not_empty,
         help="Where to listen; default all interfaces, port 9440 or the next free.",
     ),
     click.option(
@@ -117,6 +119,7 @@ def node(**given: Any) -> int:
     "--model",
     required=True,
     metavar="M",
+    callback=not_empty,
     help="`demo`, a GGUF file, a directory, ORG/NAME[@REVISION] of the hub, or `auto`: the "
     "model of the network that needs this host most.",
 )

@@ -16,6 +16,7 @@ from diffuse_core.cli.common import (
     common,
     find_bootstrap,
     holding,
+    not_empty,
     print_json,
     run_until_done,
     set_logging,
@@ -47,6 +48,7 @@ BYTES_WORDS = {
     "--model",
     required=True,
     metavar="M",
+    callback=not_empty,
     help="A model on the network or on the hub, a file or a directory; `auto` for the model "
     "of the network that needs this machine most.",
 )

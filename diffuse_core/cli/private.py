@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.common import adding
+from diffuse_core.cli.common import adding, not_empty
 from diffuse_core.cli.terminal import Bar
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.domain.slices import MAX_LAYERS
@@ -45,6 +45,7 @@ private_options = adding(
     click.option(
         "--private-model",
         metavar="PATH|ORG/NAME|demo",
+        callback=not_empty,
         help="Where the weights of these layers are, if the model's name does not tell; they "
         "must be those of the network's model.",
     ),

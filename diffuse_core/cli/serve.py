@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from diffuse_core.cli.common import a_path, common, find_bootstrap, run_service, set_logging
+from diffuse_core.cli.common import (
+    a_path,
+    common,
+    find_bootstrap,
+    not_empty,
+    run_service,
+    set_logging,
+)
 from diffuse_core.cli.hints import command_here
 from diffuse_core.cli.log_lines import errors_logged
 from diffuse_core.cli.operated import operated, operations
@@ -81,6 +88,7 @@ KEY_VARIABLE = "DIFFUSE_API_KEY"
     "models",
     multiple=True,
     metavar="M",
+    callback=not_empty,
     help="Serve this model of the network only. May be repeated. Default: all of them.",
 )
 @click.option(

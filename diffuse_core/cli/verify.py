@@ -14,6 +14,7 @@ from diffuse_core.cli.common import (
     common,
     device,
     dtyped,
+    not_empty,
     print_json,
     set_logging,
     table,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", callback=not_empty)
 @click.option(
     "--tokens",
     type=click.IntRange(1, 4096),

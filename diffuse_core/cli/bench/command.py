@@ -12,6 +12,7 @@ import click
 from diffuse_core.cli.common import (
     common,
     find_bootstrap,
+    not_empty,
     print_json,
     run_until_done,
     set_logging,
@@ -51,6 +52,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option(
     "--model",
     metavar="M",
+    callback=not_empty,
     help="A model on the network, or the file that its hosts have. Default: the only one that "
     "can be served.",
 )

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diffuse_core.cli.common import common, print_json, run_until_done, set_logging
-from diffuse_core.errors import UsageError
-from diffuse_core.settings import parse_address, parse_bootstrap, state_dir
+from diffuse_core.cli.common import common, not_empty, print_json, run_until_done, set_logging
+from diffuse_core.settings import DEFAULT_PORT, parse_address, parse_bootstrap, state_dir
 
 if TYPE_CHECKING:
     from diffuse_core.cli.doctor.checks import Asked
@@ -24,11 +23,15 @@ SERVE_PORT = 8080
     "models",
     multiple=True,
     metavar="M",
+    callback=not_empty,
     help="Also look at this model: a file, a directory, `demo`, or one of the hub, which is "
     "asked then. May be repeated.",
 )
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Where a node is to listen. Default: as `host` does."
+    "--listen",
+    metavar="HOST:PORT",
+    callback=not_empty,
+    help="Where a node is to listen. Default: as `host` does.",
 )
 @click.option(
     "--serve-port",
@@ -84,13 +87,11 @@ def doctor(as_json: bool, **given: Any) -> int:
 def _asked(given: dict[str, Any]) -> Asked:
     from diffuse_core.cli.doctor.checks import Asked
 
-    if any(not model for model in given["models"]):
-        raise UsageError("--model is empty; name a model, or leave the option out")
     return Asked(
         state=state_dir(given["state_dir"]),
         network=given["network"],
         bootstrap=parse_bootstrap(given["bootstrap"]),
-        listen=None if given["listen"] is None else parse_address(given["listen"]),
+        listen=None if given["listen"] is None else parse_address(given["listen"], DEFAULT_PORT),
         serve_port=given["serve_port"] or SERVE_PORT,
         serve_named=given["serve_port"] is not None,
         models=tuple(dict.fromkeys(given["models"])),
