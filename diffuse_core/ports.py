@@ -213,6 +213,11 @@ class TextStream(Protocol):
         """A stop string was met; text from it on is dropped."""
         ...
 
+    @property
+    def held(self) -> int:
+        """Characters that are held back, as they may begin a stop string."""
+        ...
+
 
 class Tokenizer(Protocol):
     """A model's tokenizer and chat template, from its bundle."""

@@ -274,7 +274,8 @@ class TextDelta(msgspec.Struct, frozen=True, tag="text"):
 
     `logprobs` are those of `token_ids`, where asked for. `place` is that of the token among those
     that one pass gave, 0 for the first; with that one come the pass's times, `stages`, one for
-    each Stage of the Route.
+    each Stage of the Route. So many characters are `held` back after it, as they may begin a stop
+    string.
     """
 
     text: str
@@ -282,6 +283,7 @@ class TextDelta(msgspec.Struct, frozen=True, tag="text"):
     logprobs: tuple[TokenLogprobs, ...] = ()
     stages: tuple[StageTiming, ...] = ()
     place: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = 0
+    held: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = 0
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):

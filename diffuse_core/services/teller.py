@@ -48,6 +48,7 @@ class Teller:
                 logprobs=drawn.logprobs[index : index + 1],
                 stages=() if index else times,
                 place=index,
+                held=self._stream.held,
             )
             if self.finish is not None:
                 return

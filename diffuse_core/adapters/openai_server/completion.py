@@ -55,14 +55,17 @@ class Completion:
             ApiError, DiffuseError: a generation failed.
         """
         while not running.complete:
-            if (told := await running.next()) is not None:
-                self._choices[told[0]].note(told[1])
+            if (news := await running.next()) is not None:
+                self._choices[news[0]].note(news[1])
+        told: list[dict[str, Any]] = []
         for choice in self._choices:
+            # One by one: of many words the first are forgotten.
             await self._words.learn(choice.entries)
+            told.append(self._shape.whole(choice, self._words))
         answer = {
             **self._head,
             "object": self._shape.whole_object,
-            "choices": [self._shape.whole(choice, self._words) for choice in self._choices],
+            "choices": told,
             "usage": self._usage(),
         }
         return answer | self._report()

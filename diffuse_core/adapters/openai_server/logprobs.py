@@ -61,7 +61,7 @@ def chat_logprobs(entries: Sequence[Entry], words: Words) -> dict[str, Any]:
     def one(token: int, value: float) -> dict[str, Any]:
         return {
             "token": words.text(token),
-            "logprob": max(value, LEAST),
+            "logprob": _logprob(value),
             "bytes": words.bytes(token),
         }
 
@@ -83,7 +83,7 @@ def text_logprobs(entries: Sequence[Entry], words: Words) -> dict[str, Any]:
     """
     return {
         "tokens": [words.text(entry.token) for entry in entries],
-        "token_logprobs": [max(entry.logprobs.drawn, LEAST) for entry in entries],
+        "token_logprobs": [_logprob(entry.logprobs.drawn) for entry in entries],
         "top_logprobs": [_rivals(entry, words) for entry in entries],
         "text_offset": [entry.offset for entry in entries],
     }
@@ -93,5 +93,10 @@ def _rivals(entry: Entry, words: Words) -> dict[str, float]:
     rivals: dict[str, float] = {}
     for token, value in (*entry.logprobs.top, (entry.token, entry.logprobs.drawn)):
         # Several tokens may show the same: the likeliest of them comes first.
-        rivals.setdefault(words.text(token), max(value, LEAST))
+        rivals.setdefault(words.text(token), _logprob(value))
     return rivals
+
+
+def _logprob(value: float) -> float:
+    """As JSON can have it, whatever a Host sent: NaN is as good as out of reach."""
+    return min(max(LEAST, value), 0.0)

@@ -13,7 +13,7 @@ from diffuse_core.adapters.openai_server.unsupported import (
     FOR_CHAT,
     FOR_TEXT,
     HARMLESS,
-    Refusal,
+    Unsupported,
     check_refused,
     unknown_field,
 )
@@ -28,7 +28,7 @@ _MISSING = "Object missing required field `"
 _MAX_NAME = 80
 
 
-def _strict(fields: type[_Fields], refusals: Mapping[str, Refusal]) -> type[_Fields]:
+def _strict(fields: type[_Fields], refusals: Mapping[str, Unsupported]) -> type[_Fields]:
     """The same fields and those that are refused by name, and none else."""
     refused = [(name, msgspec.Raw, ABSENT) for name in (*refusals, *HARMLESS)]
     strict = msgspec.defstruct(

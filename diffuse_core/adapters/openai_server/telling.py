@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A token with its logprobs; `offset` is how many characters had been told before it."""
+    """A token with its logprobs; `offset` is how many characters of the text come before it."""
 
     token: int
     logprobs: TokenLogprobs
@@ -60,6 +60,7 @@ class Choice:
     route: tuple[RouteStep, ...] = ()
     healed: int = 0
     _told: int = 0
+    _held: int = 0
     _calls: int = 0
 
     @property
@@ -109,8 +110,9 @@ class Choice:
         return list(self.parser.push(text))
 
     def _entries(self, delta: TextDelta) -> tuple[Entry, ...]:
+        offset, self._held = self._told + self._held, delta.held
         pairs = zip(delta.token_ids, delta.logprobs, strict=False)
-        return tuple(Entry(token, logprobs, self._told) for token, logprobs in pairs)
+        return tuple(Entry(token, logprobs, offset) for token, logprobs in pairs)
 
     def _kept(self, found: list[str | FoundCall], entries: tuple[Entry, ...]) -> list[Piece]:
         pieces: list[Piece] = []

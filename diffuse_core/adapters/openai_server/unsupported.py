@@ -6,17 +6,20 @@ watches; there is nobody of that kind here, so that any value of theirs is the s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from diffuse_core.adapters.openai_server.errors import ApiError, invalid, unsupported
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _LONGEST_NEUTRAL = 64
 _LONGEST_HARMLESS = 16_384
 
 
-class Refusal(NamedTuple):
+class Unsupported(NamedTuple):
     """Why a field is refused, and its values (as compact JSON) that ask for nothing."""
 
     why: str
@@ -27,27 +30,29 @@ _TEXT_ONLY = "models here take and give text; leave it out"
 _LEGACY = "it was replaced by `tools`; send those"
 
 FOR_BOTH = {
-    "store": Refusal("nothing is kept; leave it out", (b"false",)),
-    "service_tier": Refusal("there is one tier; leave it out", (b'"auto"', b'"default"')),
+    "store": Unsupported("nothing is kept; leave it out", (b"false",)),
+    "service_tier": Unsupported("there is one tier; leave it out", (b'"auto"', b'"default"')),
 }
 FOR_CHAT = FOR_BOTH | {
-    "audio": Refusal(_TEXT_ONLY),
-    "modalities": Refusal('answers are text; leave it out, or send ["text"]', (b'["text"]',)),
-    "prediction": Refusal("there are no predicted outputs; leave it out"),
-    "reasoning_effort": Refusal("models here have no such setting; leave it out", (b'"none"',)),
-    "verbosity": Refusal("models here have no such setting; ask for it in a message"),
-    "web_search_options": Refusal("models here cannot search; leave it out"),
-    "moderation": Refusal("nothing is moderated; leave it out"),
-    "functions": Refusal(_LEGACY),
-    "function_call": Refusal(_LEGACY),
-    "prompt_cache_options": Refusal("no prompts are kept between requests; leave it out"),
-    "prompt_cache_retention": Refusal(
+    "audio": Unsupported(_TEXT_ONLY),
+    "modalities": Unsupported('answers are text; leave it out, or send ["text"]', (b'["text"]',)),
+    "prediction": Unsupported("there are no predicted outputs; leave it out"),
+    "reasoning_effort": Unsupported(
+        "models here have no such setting; leave it out", (b'"none"',)
+    ),
+    "verbosity": Unsupported("models here have no such setting; ask for it in a message"),
+    "web_search_options": Unsupported("models here cannot search; leave it out"),
+    "moderation": Unsupported("nothing is moderated; leave it out"),
+    "functions": Unsupported(_LEGACY),
+    "function_call": Unsupported(_LEGACY),
+    "prompt_cache_options": Unsupported("no prompts are kept between requests; leave it out"),
+    "prompt_cache_retention": Unsupported(
         "no prompts are kept between requests; leave it out", (b'"in_memory"',)
     ),
 }
 FOR_TEXT = FOR_BOTH | {
-    "echo": Refusal("the prompt is not given back; leave it out", (b"false",)),
-    "suffix": Refusal("models here continue a text and fill no gaps; leave it out"),
+    "echo": Unsupported("the prompt is not given back; leave it out", (b"false",)),
+    "suffix": Unsupported("models here continue a text and fill no gaps; leave it out"),
 }
 HARMLESS = ("metadata", "safety_identifier", "prompt_cache_key")
 
@@ -57,7 +62,7 @@ def is_given(raw: msgspec.Raw) -> bool:
     return bytes(raw) not in (b"", b"null")
 
 
-def check_refused(body: object, refusals: dict[str, Refusal]) -> None:
+def check_refused(body: object, refusals: Mapping[str, Unsupported]) -> None:
     """Refuse the first field that asks for what is not supported.
 
     Raises:

@@ -100,6 +100,11 @@ class StoppableStream:
         """A stop string was met; text from it on is dropped."""
         return self._stopped
 
+    @property
+    def held(self) -> int:
+        """Characters that are held back, as they may begin a stop string."""
+        return len(self._held)
+
     def push(self, token: int) -> str:
         """Text that became certain with this token, maybe empty."""
         if self._stopped:

@@ -56,12 +56,14 @@ def model(
 class FakeAnswers:
     """Implements ports.Answers. Each word of `says` is a token: its id is the word's length.
 
+    After the first ones so many characters are held back as `holds` says.
     `fails` is raised after so many tokens as `after`. What is `between` comes after the first
     token. A request waits for `gate` before its first token, and for `pause` before its second;
     more than `refuse_beyond` at a time get `refusal`.
     """
 
     says: tuple[str, ...] = ("Hello", " wor", "ld")
+    holds: tuple[int, ...] = ()
     models: tuple[ModelView, ...] = (model(), model("half", missing=(Slice(2, 5),)))
     finish: FinishReason = "stop"
     form: ToolFormat | None = None
@@ -125,7 +127,9 @@ class FakeAnswers:
                     await self.pause.wait()
             await asyncio.sleep(0)
             self.tokens += 1
-            yield TextDelta(word, (len(word),), self._logprobs(request, len(word)))
+            logprobs = self._logprobs(request, len(word))
+            held = self.holds[place] if place < len(self.holds) else 0
+            yield TextDelta(word, (len(word),), logprobs, held=held)
         yield TextDelta("", (0,), self._logprobs(request, 0))
         count = len(self.says) + 1
         yield Finished(

@@ -45,6 +45,18 @@ async def test_a_stream_of_text() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+async def test_offsets_count_what_is_held_back(stream: bool) -> None:
+    """As the text is "abcd": "b", then "c", may begin a stop string, and come with "d"."""
+    answers = FakeAnswers(says=("a", "", "", "bcd"), holds=(0, 1, 2, 0))
+    told = await Web(answers).text(logprobs=0, stream=stream, stop="bcX")
+    parts = told.chunks() if stream else [told.json()]
+    choices = [part["choices"][0] for part in parts]
+    offsets = [at for each in choices for at in (each["logprobs"] or {}).get("text_offset", ())]
+    assert offsets == [0, 1, 2, 3, 4]
+    assert "".join(each["text"] for each in choices) == "abcd"
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_text_logprobs_are_lists_side_by_side(stream: bool) -> None:
     told = await Web(FakeAnswers()).text(logprobs=2, stream=stream)
     found: dict[str, list[Any]] = {}

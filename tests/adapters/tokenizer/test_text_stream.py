@@ -207,3 +207,12 @@ def test_no_part_of_a_stop_string_is_ever_shown(text: str, stop: list[str], seed
     ends = [(text.index(word) + len(word), text.index(word)) for word in stop if word in text]
     assert shown == (text[: min(ends)[1]] if ends else text)
     assert stream.stopped == bool(ends)
+
+
+def test_it_tells_how_much_is_held_back() -> None:
+    stream = StoppableStream(BYTES, frozenset(), ("bcX",))
+    held = []
+    for char in "abcbd":
+        stream.push(BYTES.token_to_id(char))
+        held.append(stream.held)
+    assert held == [0, 1, 2, 1, 0]
