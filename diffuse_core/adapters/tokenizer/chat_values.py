@@ -59,7 +59,7 @@ class ChatValues:
                 value["content"] = "\n".join(filter(None, (message.content, *map(_text, calls))))
         if message.tool_call_id:
             value["tool_call_id"] = self._id(message.tool_call_id)
-        if name := message.name or names.get(message.tool_call_id, ""):
+        if name := message.name or (message.role == "tool" and names.get(message.tool_call_id)):
             value["name"] = name
         return value
 

@@ -231,3 +231,14 @@ def test_tokens_that_mark_calls_are_shown_when_asked_for(make_bundle: Callable) 
     for calls, text in ((False, "hi []"), (True, "hi [TOOL_CALLS][]")):
         stream = tokenizer.stream((), calls=calls)
         assert "".join(stream.push(token) for token in ids) + stream.flush() == text
+
+
+def test_a_call_without_an_id_gives_nobody_but_a_result_its_name() -> None:
+    values = ChatValues(TEMPLATES["hermes"][0]).messages(
+        [
+            ChatMessage("user", "x"),
+            ChatMessage("assistant", "", tool_calls=(ToolCall(name="now"),)),
+            ChatMessage("tool", "noon"),
+        ]
+    )
+    assert [value.get("name") for value in values] == [None, None, "now"]
