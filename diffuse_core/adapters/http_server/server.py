@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from diffuse_core.adapters.http_server.limits import HttpLimits
 from diffuse_core.adapters.http_server.protocol import BoundedProtocol
-from diffuse_core.adapters.http_server.refusal import plain
+from diffuse_core.adapters.http_server.refusal import log_defect, plain
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +53,11 @@ class HttpServer:
         while True:
             await asyncio.sleep(self._limits.look_s)
             for connection in self._bounded():
-                connection.look(loop.time())
+                try:
+                    connection.look(loop.time())
+                except Exception as error:  # noqa: BLE001  (or nobody had deadlines any more)
+                    log_defect("a connection", error)
+                    connection.transport.abort()
 
     def _bounded(self) -> list[BoundedProtocol]:
         return [one for one in self._state.connections if isinstance(one, BoundedProtocol)]
@@ -132,6 +136,7 @@ async def serve_http(
             await server.cut()
         finally:
             watching.cancel()
+            await asyncio.wait([watching], timeout=CUT_S)
 
 
 def _configured(app: ASGIApp, limits: HttpLimits) -> Config:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from diffuse_core.adapters.http_server.protocol import BoundedProtocol
 from tests.adapters.http_server.asking import (
     QUICK,
     Seen,
@@ -218,3 +219,24 @@ async def test_a_flood_of_nonsense_writes_no_log(caplog: pytest.LogCaptureFixtur
         for _ in range(20):
             await ask(server, b"nonsense\r\n\r\n")
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
+async def test_deadlines_outlive_a_defect_in_one_of_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    defects = iter([ValueError("what a client sent")])
+    look = BoundedProtocol.look
+
+    def broken(self: BoundedProtocol, now: float) -> None:
+        for error in defects:
+            raise error
+        look(self, now)
+
+    monkeypatch.setattr(BoundedProtocol, "look", broken)
+    async with serving(echo(Seen())) as server:
+        async with connected(server) as (reader, _):
+            assert await until_closed(reader) == b""
+        async with connected(server) as (reader, _):
+            assert (await until_closed(reader)).startswith(b"HTTP/1.1 408 ")
+    assert "a connection failed: ValueError at " in caplog.text
+    assert "what a client sent" not in caplog.text
