@@ -10,7 +10,7 @@ import click
 
 from diffuse_core.cli.common import print_json, table
 from diffuse_core.cli.config_rows import Row, check_rows, rows_of, tables, unknown_variables
-from diffuse_core.cli.layers import checked_config
+from diffuse_core.cli.layers import checked_config, commands_below
 from diffuse_core.config_file import ConfigFile, config_path
 from diffuse_core.configuration import Sources, nearest
 from diffuse_core.errors import UsageError
@@ -35,17 +35,19 @@ def _root() -> click.Command:
 
 
 @config.command()
-@click.argument("command", required=False)
+@click.argument("command", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: all of every command.")
-def show(command: str | None, as_json: bool) -> None:
+def show(command: tuple[str, ...], as_json: bool) -> None:
     """Show settings, their values, and where each comes from.
 
     Without COMMAND those that are set, for every command that they count for; with one (`app` is
-    the terminal app) all of its own, with the defaults. Secrets are not shown.
+    the terminal app, `all` what is no command's own) all that it has, with the defaults. Secrets
+    are not shown.
 
     \b
     diffuse config show
     diffuse config show host
+    diffuse config show identity export
     diffuse config show --json
 
     Defaults: no COMMAND, a table for people.
@@ -53,24 +55,26 @@ def show(command: str | None, as_json: bool) -> None:
     file = checked_config(_root())
     sources = Sources(os.environ, file)
     known = tables(_root())
-    if command is not None and command not in known:
-        raise UsageError(f"there is no command {command!r}{nearest(command, known)}")
+    wanted = " ".join(command)
+    names = {*known, *(" ".join(place) for place, _ in commands_below(_root()))}
+    if wanted not in names:
+        raise UsageError(f"there is no command {wanted!r}{nearest(wanted, names)}")
     rows = [
         row
         for name, (place, options) in known.items()
-        if command in (None, name)
+        if f"{name} ".startswith(f"{wanted} ".lstrip())
         for row in rows_of(place, options, sources)
     ]
     if as_json:
         print_json({**_told(file), "settings": [asdict(row) for row in rows]})
         return
     click.echo(_where(file))
-    if command is None:
+    if not wanted:
         set_ones = [row for row in rows if row.source != "default"]
         click.echo(_text(set_ones) if set_ones else "nothing is set; all defaults count")
         click.echo("`diffuse config show COMMAND` tells all of one, with the defaults")
     else:
-        click.echo(_text(rows) if rows else f"`diffuse {command}` has no settings")
+        click.echo(_text(rows) if rows else f"`diffuse {wanted}` has no settings")
 
 
 def _told(file: ConfigFile) -> dict[str, Any]:

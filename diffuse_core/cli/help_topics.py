@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from diffuse_core.cli.layers import commands_below
 from diffuse_core.configuration import nearest
 from diffuse_core.errors import UsageError
 
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 
 ORDER = (
     "app hosting models networks nat sampling private audits timings verify stopping identity "
-    "settings scripts api operations architecture limits chaos security"
+    "settings scripts api operations architecture limits security"
 )
 """Of the topics; others follow by their names."""
 
 
 @click.command("help")
-@click.argument("topic", required=False)
-def help_(topic: str | None) -> None:
+@click.argument("topic", nargs=-1)
+def help_(topic: tuple[str, ...]) -> None:
     """Read a guide, or the help of a command; without TOPIC the guides are listed.
 
     On a terminal a guide opens in your pager (PAGER); q leaves it.
@@ -32,22 +33,32 @@ def help_(topic: str | None) -> None:
     diffuse help
     diffuse help hosting
     diffuse help hosting | grep -i memory
+    diffuse help config show
     """
     root = click.get_current_context().find_root()
     guides = topics()
-    if topic is None:
+    wanted = " ".join(topic)
+    if not wanted:
         _list(guides)
-    elif topic in guides:
-        _show(guides[topic].read_text("utf-8"))
-    elif isinstance(root.command, click.Group) and topic in root.command.commands:
-        command = root.command.commands[topic]
-        with click.Context(command, root, topic) as context:
-            click.echo(command.get_help(context))
-    else:
+    elif wanted in guides:
+        _show(guides[wanted].read_text("utf-8"))
+    elif not _help(root, topic):
+        commands = (" ".join(place) for place, _ in commands_below(root.command) if place)
         raise UsageError(
-            f"there is no guide and no command {topic!r}{nearest(topic, guides)}; "
+            f"there is no guide and no command {wanted!r}{nearest(wanted, (*commands, *guides))}; "
             "`diffuse help` lists the guides"
         )
+
+
+def _help(context: click.Context, names: tuple[str, ...]) -> bool:
+    """Print the help of a command, or of one below it; false where there is none."""
+    for name in names:
+        command = context.command
+        if not isinstance(command, click.Group) or name not in command.commands:
+            return False
+        context = click.Context(command.commands[name], context, name)
+    click.echo(context.get_help())
+    return True
 
 
 def topics() -> dict[str, Traversable]:

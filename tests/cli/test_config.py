@@ -187,3 +187,16 @@ def test_check_looks_at_what_no_command_has(
     written(file, text + "\n")
     assert run(["config", "check"]) == 2
     assert words.format(file=file) in capsys.readouterr().out
+
+
+def test_of_commands_that_have_others_below_those_are_shown(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DIFFUSE_CONFIG", "/dev/null")
+    assert not file.exists()
+    shown = {row["command"] for row in told(capsys, "show", "identity")["settings"]}
+    assert shown == {"identity show", "identity export", "identity import"}
+    shown = {row["command"] for row in told(capsys, "show", "identity", "show")["settings"]}
+    assert shown == {"identity show"}
+    assert run(["config", "show", "completions"]) == 0
+    assert "`diffuse completions` has no settings" in capsys.readouterr().out
