@@ -342,7 +342,7 @@ class Answers(Protocol):
     """What gives answers, and knows which models can: what servers for other programs stand on."""
 
     async def view(self) -> NetworkView:
-        """The network as it was a few seconds ago at most.
+        """The network as it was some seconds ago.
 
         Raises:
             Unreachable: no node of it answers.
