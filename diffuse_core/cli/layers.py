@@ -47,6 +47,8 @@ OWN_ONLY = {
 by default is not all that is served."""
 READS_ALSO = {"plan": ("host",), "doctor": ("host",)}
 """These tell what a host here would take, or meet, so what is set for that counts."""
+TELL_WRONG = frozenset({"doctor"})
+"""These tell what cannot be used of what is set, and so are not ended by it."""
 
 
 def setting_of(option: click.Parameter) -> Setting | None:
@@ -188,12 +190,28 @@ class Layers(Mapping[str, Any]):
         if name not in self._values:
             option = next((one for one in self._command.params if one.name == name), None)
             setting = None if option is None else setting_of(option)
-            if setting is None:
+            if option is None or setting is None:
                 return None
-            value = self.sources.find(setting, places_of(self._place, setting.key))
-            self._values[name] = setting, value
+            self._values[name] = setting, self._usable(option, setting)
         setting, value = self._values[name]
         return None if value is None else (setting, value)
+
+    def _usable(self, option: click.Parameter, setting: Setting) -> Value | None:
+        """What is set for an option.
+
+        Raises:
+            UsageError: it cannot be used, and the command is none that tells of it itself.
+        """
+        told = not TELL_WRONG.isdisjoint(self._place[:1])
+        try:
+            value = self.sources.find(setting, places_of(self._place, setting.key))
+            if told and value is not None:
+                option.process_value(click.get_current_context(), value.given)
+        except (UsageError, click.BadParameter):
+            if not told:
+                raise
+            return None
+        return value
 
     def _outdone(self, context: click.Context, setting: Setting, value: Value) -> bool:
         """Whether an option that excludes this one is given nearer to the command line."""

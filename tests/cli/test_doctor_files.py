@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from diffuse_core.adapters.file_storage import load_identity
-from diffuse_core.cli.doctor import here, models
+from diffuse_core.cli import cli, run
+from diffuse_core.cli.doctor import command, here, models, settings
+from diffuse_core.errors import UsageError
+from diffuse_core.own_paths import user_directory
 from diffuse_core.settings import NODE_FILE, PUBLIC
+from tests.adapters.models.hub_server import hub_server
 from tests.cli.test_doctor_machine import told
 from tests.cli.test_doctor_network import MODEL, view
 
@@ -112,3 +116,65 @@ def test_a_model_of_the_hub_is_told_apart(tmp_path: Path) -> None:
     assert models.on_hub("demo") is None
     assert models.on_hub(str(tmp_path)) is None
     assert str(models.on_hub("org/name")) == "org/name"
+
+
+@pytest.mark.parametrize(("free", "state"), [(2**40, "ok"), (10, "warning")])
+def test_a_model_of_the_hub_and_the_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, state: str
+) -> None:
+    class Disk:
+        pass
+
+    Disk.free = free
+    monkeypatch.setattr(models.shutil, "disk_usage", lambda _path: Disk)
+    index = {"config.json": b"{}", "model.safetensors.index.json": b"{}"}
+    shards = {f"model-0000{n}-of-00003.safetensors": bytes(2**20) for n in (1, 2, 3)}
+    with hub_server() as hub:
+        hub.add("org/split", {**index, **shards})
+        hub.add("org/whole", {"config.json": b"{}", "model.safetensors": bytes(2**20)})
+        for name, size in (("org/split", "about 3.0 MiB"), ("org/whole", "about 1.0 MiB")):
+            found = models.judge_hub(models.on_hub(name), tmp_path / "none", hub.endpoint)
+            told(found, state, size)
+        assert ("--max-layers" in found.step) == (state == "warning")
+
+
+def test_a_model_of_the_hub_that_is_no_use(tmp_path: Path) -> None:
+    with hub_server() as hub:
+        hub.add("org/pickled", {"config.json": b"{}", "pytorch_model.bin": b"x"})
+        found = models.judge_hub(models.on_hub("org/pickled"), tmp_path, hub.endpoint)
+        told(found, "problem", "pickles")
+        told(models.judge_hub(models.on_hub("org/no"), tmp_path, hub.endpoint), "problem")
+
+
+@pytest.mark.parametrize(
+    ("written", "wrong"),
+    [
+        ("[[", "no TOML"),
+        ("nonsense = 1", "nonsense"),
+        ("cache-dir = 3", "cache-dir"),
+        ('bootstrap = "a b:99999999"', "bootstrap"),
+        ('[doctor]\nserve-port = "x"', "serve-port"),
+    ],
+)
+def test_settings_that_cannot_be_used_do_not_end_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, wrong: str
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(written)
+    file.chmod(0o600)
+    monkeypatch.setenv("DIFFUSE_CONFIG", str(file))
+    monkeypatch.delenv("DIFFUSE_CACHE_DIR", raising=False)
+    seen: list[dict[str, Any]] = []
+
+    def asked(given: dict[str, Any]) -> None:
+        seen.append(given)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(command, "_asked", asked)
+    assert run(["doctor"]) == 2
+    assert seen[0]["bootstrap"] == ()
+    assert seen[0]["serve_port"] is None
+    told(settings.judge_settings(*settings.settings_facts(cli)), "problem", wrong)
+    assert settings.cache_here() == user_directory("cache", "")
+    # Another command takes nothing that is wrong.
+    assert run(["models", "--json"]) == 2

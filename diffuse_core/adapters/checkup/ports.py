@@ -25,8 +25,10 @@ class PortFacts:
 def port_facts(host: str, port: int) -> PortFacts:
     """Try to listen there, as a node would, for a moment."""
     try:
+        # As bytes, which need no codec for names in other scripts: an address has none.
+        name = host.encode("ascii")
         infos = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
+            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
         )
     except (OSError, UnicodeError):
         return PortFacts(host, port, f"{host} is no address of an interface")

@@ -111,7 +111,7 @@ def open_hub(
     root = cache / name.repo.replace("/", "--")
     listing = _find(name, root, client, progress)
     try:
-        files = _weights_listed(listing)
+        files = weights_listed(listing)
         mirror = Mirror(root / listing.commit, client, listing, free)
         remember(root, name.revision, listing)
         small = {
@@ -154,8 +154,8 @@ def _find(name: HubName, root: Path, client: HubClient, progress: Progress) -> L
     return listing
 
 
-def _weights_listed(listing: Listing) -> list[str]:
-    """The files of weights, when no index names them.
+def weights_listed(listing: Listing) -> list[str]:
+    """The files of weights; none where an index is to name them.
 
     Raises:
         ModelUnusable: there are none that can be read.

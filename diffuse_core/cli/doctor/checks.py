@@ -25,7 +25,7 @@ from diffuse_core.cli.doctor import clocks, here, machine, models, network, soft
 from diffuse_core.cli.doctor.checking import Check, blocking
 from diffuse_core.cli.doctor.in_thread import in_thread
 from diffuse_core.cli.doctor.machine_facts import file_limits, memory_facts, thread_facts
-from diffuse_core.cli.doctor.settings import judge_settings, settings_facts
+from diffuse_core.cli.doctor.settings import cache_here, judge_settings, settings_facts
 from diffuse_core.cli.doctor.surroundings import (
     LEAST_CACHE,
     LEAST_STATE,
@@ -35,7 +35,7 @@ from diffuse_core.cli.doctor.surroundings import (
     judge_screen,
     judge_serve,
 )
-from diffuse_core.settings import DEFAULT_PORT, PORT_TRIES, cache_dir, running_node
+from diffuse_core.settings import DEFAULT_PORT, PORT_TRIES, running_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ async def _torch() -> list[Finding]:
     facts = await _torch_in_time()
     hardware = SystemHardware()
     driver = hardware.accelerator_likely()
-    sensors = SystemSensors(cache_dir(), nvidia=driver)
+    sensors = SystemSensors(cache_here(), nvidia=driver)
     names = [gpu.name for gpu in (await in_thread(sensors.sample)).gpus]
     return [
         software.judge_torch(facts, fast_bf16=hardware.fast_bf16()),
@@ -117,7 +117,7 @@ def _machine(asked: Asked) -> Iterator[Check]:
     yield blocking(group, "clock", lambda: clocks.judge_sync(synchronised()))
     yield blocking(group, "terminal", lambda: judge_screen(screen_facts()))
     yield blocking(group, "state directory", partial(_place, "state directory", asked.state))
-    yield blocking(group, "cache directory", partial(_place, "cache directory", cache_dir()))
+    yield blocking(group, "cache directory", partial(_place, "cache directory", cache_here()))
 
 
 def _place(name: str, path: Path) -> Finding:
@@ -128,13 +128,13 @@ def _place(name: str, path: Path) -> Finding:
 
 def _models(asked: Asked, look: Look) -> Iterator[Check]:
     group = "Model files"
-    cache = cache_dir()
+    cache = cache_here()
     if "demo" not in asked.models:
         yield blocking(group, "demo model", lambda: models.judge_demo(cache, asked=False))
     for name in asked.models:
         hub = models.on_hub(name)
         if hub is not None:
-            yield blocking(group, name, partial(models.judge_hub, hub))
+            yield blocking(group, name, partial(models.judge_hub, hub, cache))
             continue
         yield blocking(group, name, partial(models.judge_model, name, cache))
         yield Check(group, name, partial(_same_as_there, name, cache, look), NETWORK_S)

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from diffuse_core.cli.doctor.findings import Finding, ok, problem
+from diffuse_core.cli.doctor.in_thread import in_thread
 from diffuse_core.cli.doctor.network import HereFacts
 from diffuse_core.errors import DiffuseError, UsageError
 from diffuse_core.settings import NODE_FILE, running_node
@@ -67,17 +68,21 @@ def judge_api_key(state: Path) -> Finding | None:
     return ok("api key", f"{path} is only this user's")
 
 
+def _left(state: Path) -> bool:
+    """Whether a node that ended left its file."""
+    with contextlib.suppress(OSError):
+        return (state / NODE_FILE).exists()
+    return False
+
+
 async def here_facts(state: Path, network: NetworkOptions) -> HereFacts:
     """What runs with this state directory, and what it tells its owner."""
     from diffuse_core.adapters.file_storage import lock_holder
     from diffuse_core.wiring import attach
 
-    found = running_node(state)
+    found = await in_thread(lambda: running_node(state))
     if found is None:
-        stale = False
-        with contextlib.suppress(OSError):
-            stale = (state / NODE_FILE).exists()
-        return HereFacts(stale=stale, holder=lock_holder(state))
+        return await in_thread(lambda: HereFacts(stale=_left(state), holder=lock_holder(state)))
     try:
         async with asyncio.timeout(ATTACH_S):
             attachment = await attach(state, network)

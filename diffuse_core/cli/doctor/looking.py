@@ -9,13 +9,14 @@ import random
 from typing import TYPE_CHECKING
 
 from diffuse_core.cli.doctor.dialled import dial_all
+from diffuse_core.cli.doctor.in_thread import in_thread
 from diffuse_core.cli.doctor.network import AddressFacts, SentinelFacts
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.records import record_node
 from diffuse_core.domain.relayed_address import parse_relayed
 from diffuse_core.errors import DiffuseError, Unreachable
 from diffuse_core.services.probing import Probe, Prober
-from diffuse_core.settings import Places
+from diffuse_core.settings import Places, running_node
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +95,8 @@ class Look:
             given = tuple(good)
         try:
             async with asyncio.timeout(LOOK_S):
+                # On a disk that does not answer, what is read next would stop all checks.
+                await in_thread(lambda: running_node(self._state))
                 self._observer = await find_network(Places(given, self._state), self._network)
         except TimeoutError:
             self.why = f"no node told what it knows within {LOOK_S:g} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -21,6 +22,7 @@ from diffuse_core.settings import size_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from diffuse_core.adapters.models.hub_client import HubClient, Listing
     from diffuse_core.adapters.models.hub_name import HubName
     from diffuse_core.domain.shapes import Contract
     from diffuse_core.domain.view import NetworkView
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 PIECE = 2**20
 LEFT_OVER = (".part", ".new")
 HUB_S = 3.0
-FILE = "model file"
+FILE, HUB = "model file", "hub model"
+_ONE_OF_MANY = re.compile(r"[A-Za-z0-9._-]+-\d+-of-\d+\.safetensors")
 
 
 def judge_model(name: str, cache: Path) -> Finding:
@@ -121,7 +124,7 @@ def judge_demo(cache: Path, *, asked: bool) -> Finding:
     path = cache / "models" / SMOLLM2.file_name
     needed = SMOLLM2.size + SMOLLM2.wheel.size
     if not path.exists():
-        free = shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())).free
+        free = _free(path)
         found = f"not in the cache; it takes {size_text(needed)} while it is fetched"
         if asked and free < needed:
             step = f"only {size_text(free)} are free: make room, or set DIFFUSE_CACHE_DIR"
@@ -171,22 +174,57 @@ def left_over(cache: Path) -> tuple[list[tuple[Path, int]], list[Path]]:
     return files_below(cache, LEFT_OVER), damaged
 
 
-def judge_hub(name: HubName) -> Finding:
-    """Whether the hub answers for a model, and whether a token is sent; blocks.
+def judge_hub(name: HubName, cache: Path, endpoint: str | None = None) -> Finding:
+    """Whether the hub answers for a model, and whether there is room for it; blocks.
 
-    The token itself is in no finding.
+    The token itself is in no finding. `endpoint` is another hub than the usual one.
     """
     from huggingface_hub import get_token
 
     from diffuse_core.adapters.models.hub_client import HubClient, Pace
 
-    shown = "hub model"
     token = "with the token of this user" if get_token() else "without a token"
     try:
         pace = Pace(waits=(), connect=HUB_S, stall=HUB_S)
-        listing = HubClient(name, pace=pace).look_up(threading.Event())
+        client = HubClient(name, endpoint, pace)
+        listing = client.look_up(threading.Event())
+        size = _weight_bytes(client, listing)
     except DiffuseError as error:
         why, step = split_step(error)
-        return problem(shown, f"{why} ({token})", step)
-    found = f"{name}: commit {listing.commit[:12]}, {len(listing.files)} files, asked {token}"
-    return ok(shown, found, commit=listing.commit)
+        return problem(HUB, f"{why} ({token})", step)
+    free = _free(cache)
+    found = (
+        f"{name}: commit {listing.commit[:12]}, about {size_text(size)} of weights, asked {token}"
+    )
+    told = {"commit": listing.commit, "bytes": size, "free": free}
+    if size > free:
+        found += f"; {size_text(free)} are free in the cache"
+        step = (
+            "a host fetches only what its slice needs: give it less with --memory or "
+            "--max-layers, make room, or set DIFFUSE_CACHE_DIR"
+        )
+        return warning(HUB, found, step, **told)
+    return ok(HUB, found, **told)
+
+
+def _weight_bytes(client: HubClient, listing: Listing) -> int:
+    """About how large all weights are: of several files, which are alike, one is asked about.
+
+    Raises:
+        ModelUnknown: the hub does not say.
+        ModelUnusable: there are no weights that can be read.
+    """
+    from diffuse_core.adapters.models.hub_source import weights_listed
+
+    files = weights_listed(listing)
+    if not files:
+        files = [file for file in listing.files if _ONE_OF_MANY.fullmatch(file)]
+    if not files:
+        return 0
+    first = client.locate(listing.commit, files[0], threading.Event())
+    return first.size * len(files)
+
+
+def _free(place: Path) -> int:
+    """Bytes that can be written to a directory, which may not be there yet."""
+    return shutil.disk_usage(next(one for one in (place, *place.parents) if one.exists())).free

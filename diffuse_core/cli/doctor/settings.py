@@ -6,10 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 from diffuse_core.cli.doctor.findings import Finding, ok, problem, warning
+from diffuse_core.configuration import CACHE_DIR, variable
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_core.errors import UsageError
+from diffuse_core.own_paths import full_path, user_directory
+from diffuse_core.settings import cache_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import click
 
@@ -22,10 +27,27 @@ def settings_facts(root: click.Command) -> tuple[str, list[str], dict[str, str]]
     from diffuse_core.cli.layers import checked_config
     from diffuse_core.configuration import Sources
 
-    file = checked_config(root)
+    try:
+        file = checked_config(root)
+    except UsageError as error:
+        return "", [str(error)], unknown_variables(root, os.environ)
     where = str(file.path) if file.there else ""
     wrong = check_rows(root, Sources(os.environ, file))
     return where, wrong, unknown_variables(root, os.environ)
+
+
+def cache_here() -> Path:
+    """The cache directory; the file of settings does not count where it cannot be used.
+
+    Raises:
+        UsageError: there is no such place, as without a home.
+    """
+    try:
+        return cache_dir()
+    except UsageError:
+        origin = variable((), CACHE_DIR.key)
+        named = os.environ.get(origin)
+        return full_path(named) if named else user_directory("cache", f"{origin} to a directory")
 
 
 def judge_settings(where: str, wrong: Sequence[str], strange: Mapping[str, str]) -> Finding:
