@@ -114,8 +114,8 @@ class Ledger:
 
     def note(self, answer: Answered) -> None:
         """One answer came to its end."""
-        self.counts["answers"] += 1
-        self.counts[f"answers of {answer.client}"] += 1
+        self.counts["answers"] += not answer.code
+        self.counts[f"answers of {answer.client}"] += not answer.code
         self.counts["tokens"] += len(answer.tokens)
         self.counts["cancelled"] += answer.left
         self.counts["whole"] += not answer.left and not answer.code

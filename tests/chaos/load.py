@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 150.0
 """What a call may take in all: its grace several times over, and the start of a process."""
+AGAIN_S = 1.0
+"""After an error a client asks again only then, as people and programs do."""
 RANGE = re.compile(r"\d+:\d+")
 PLAIN = Ask(0.0, 8, "whole", 0.0, 1, 1, "", 0.0, speculate=True, streamed=False)
 TRIES = 3
@@ -77,18 +79,18 @@ class Load:
             known = replace(ask, tokens=min(ask.tokens, self._answers.most))
             try:
                 questions = self._questions(ask)
-                await asyncio.gather(*(self.one(asker, known, one) for one in questions))
+                well = await asyncio.gather(*(self.one(asker, known, one) for one in questions))
             finally:
                 self._asking -= 1
-            await asyncio.sleep(ask.then_s)
+            await asyncio.sleep(ask.then_s if all(well) else AGAIN_S)
 
     def _questions(self, ask: Ask) -> list[Question]:
         every = self._answers.questions
         first = int(ask.which * len(every))
         return [every[(first + at) % len(every)] for at in range(ask.side_by_side)]
 
-    async def one(self, asker: Asker, ask: Ask, question: Question) -> None:
-        """One question and what came of it."""
+    async def one(self, asker: Asker, ask: Ask, question: Question) -> bool:
+        """One question and what came of it; whether that was no error."""
         began = time.time()
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -104,6 +106,7 @@ class Load:
             found = [Answered(asker.name, (), right, began, time.time(), left=True)]
         for answer in found:
             self._ledger.note(answer)
+        return not any(answer.code for answer in found)
 
 
 class Probes:
