@@ -193,7 +193,9 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
     An assistant's may have `tool_calls`. What came of one of them is a message of the role
     "tool", with the call's id as `tool_call_id` and maybe the tool's `name`. The `name` of
-    another is that of who speaks; few templates tell the model.
+    another is that of who speaks; few templates tell the model. `reasoning` is what an assistant
+    thought before it said `content`, where that is known apart; most templates tell only of what
+    it thought since the last question.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -201,6 +203,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
     tool_calls: Annotated[tuple[ToolCall, ...], msgspec.Meta(max_length=MAX_TOOL_CALLS)] = ()
     tool_call_id: CallId = ""
     name: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    reasoning: Annotated[str, msgspec.Meta(max_length=1_000_000)] = ""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,13 +58,19 @@ class Call(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True):
-    """A turn of the conversation."""
+    """A turn of the conversation.
+
+    `reasoning_content` (DeepSeek's, and what templates of models call it) and `reasoning` (vLLM's)
+    are one: clients tell what a model thought apart from what it said.
+    """
 
     role: Word
     content: Text | Annotated[list[Part], msgspec.Meta(max_length=MAX_PARTS)] | None = None
     name: Word | None = None
     tool_calls: Annotated[list[Call], msgspec.Meta(max_length=MAX_TOOL_CALLS)] | None = None
     tool_call_id: Word | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
     refusal: msgspec.Raw = ABSENT
     audio: msgspec.Raw = ABSENT
     annotations: msgspec.Raw = ABSENT

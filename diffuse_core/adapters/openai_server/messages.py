@@ -46,7 +46,8 @@ def asking_for_json(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...
 
 
 def _length(message: ChatMessage) -> int:
-    return len(message.content) + sum(len(call.arguments) for call in message.tool_calls)
+    own = len(message.content) + len(message.reasoning)
+    return own + sum(len(call.arguments) for call in message.tool_calls)
 
 
 def _message(given: Message, at: str) -> ChatMessage:
@@ -60,7 +61,8 @@ def _message(given: Message, at: str) -> ChatMessage:
         case "user":
             return ChatMessage("user", content, name=name)
         case "assistant":
-            return ChatMessage("assistant", content, tool_calls=calls, name=name)
+            thought = given.reasoning_content or given.reasoning or ""
+            return ChatMessage("assistant", content, calls, name=name, reasoning=thought)
         case _:
             return ChatMessage("tool", content, tool_call_id=given.tool_call_id or "", name=name)
 
@@ -76,6 +78,9 @@ def _check_fields(given: Message, at: str) -> None:
             raise unsupported(name, "models here are given text; leave it out", f"{at}.{name}")
     if given.tool_call_id is not None and given.role != "tool":
         raise invalid(f"{at}.tool_call_id", 'only messages of the role "tool" have it')
+    for name in ("reasoning_content", "reasoning"):
+        if getattr(given, name) and given.role != "assistant":
+            raise invalid(f"{at}.{name}", 'only messages of the role "assistant" have it')
     if given.tool_call_id is None and given.role == "tool":
         raise _missing(f"{at}.tool_call_id", "name the call that this is the result of")
 

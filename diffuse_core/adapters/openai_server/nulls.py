@@ -1,7 +1,7 @@
 """Members that are null, taken out of a body: null asks for nothing, whatever its name is.
 
 Clients' libraries give back messages as they keep them, with members of their own that are null:
-`parsed` and `parsed_arguments` of OpenAI's, `reasoning_content` of others.
+`parsed` and `parsed_arguments` of OpenAI's, `tool_call_id` and more of others.
 """
 
 from __future__ import annotations

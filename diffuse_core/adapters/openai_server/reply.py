@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from diffuse_core.adapters.openai_server.errors import ApiError, rendered
-from diffuse_core.adapters.openai_server.shapes import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,16 +18,11 @@ _NO_RETRY = (b"x-should-retry", b"false")
 
 
 class Reply:
-    """The response to one request.
-
-    In `state`, which is the request's, the server may have put a `request_id`; what is counted
-    is put there for its log.
-    """
+    """The response to one request; what is counted is put into its `state`, for the log."""
 
     def __init__(self, send: Send, state: dict[str, Any]) -> None:
         self._send = send
         self._state = state
-        self._id = str(state.get("request_id") or new_id("req_")).encode()
         self.started = False
         """Whether the status was sent."""
         self.streams = False
@@ -41,8 +35,8 @@ class Reply:
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Send status and headers."""
         self.started = True
-        told = [*headers, (b"x-request-id", self._id)]
-        await self._send({"type": "http.response.start", "status": status, "headers": told})
+        message = {"type": "http.response.start", "status": status, "headers": [*headers]}
+        await self._send(message)
 
     async def write(self, data: bytes) -> None:
         """Send part of the body."""

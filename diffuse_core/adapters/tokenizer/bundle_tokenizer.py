@@ -153,8 +153,12 @@ def _has_tools(message: ChatMessage) -> bool:
     return message.role == "tool" or bool(message.tool_calls)
 
 
+def _texts(message: ChatMessage) -> tuple[str, ...]:
+    return message.content, message.reasoning, message.name, message.tool_call_id
+
+
 def _check_size(messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> None:
-    texts = [text for m in messages for text in (m.content, m.name, m.tool_call_id)]
+    texts = [text for m in messages for text in _texts(m)]
     calls = [call for message in messages for call in message.tool_calls]
     texts += [text for call in calls for text in (call.id, call.name, call.arguments)]
     texts += [text for tool in tools for text in (tool.name, tool.description, tool.parameters)]

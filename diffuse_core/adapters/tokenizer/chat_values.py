@@ -61,6 +61,8 @@ class ChatValues:
             value["tool_call_id"] = self._id(message.tool_call_id)
         if name := message.name or (message.role == "tool" and names.get(message.tool_call_id)):
             value["name"] = name
+        if message.reasoning:
+            value["reasoning_content"] = message.reasoning
         return value
 
     def _call(self, call: ToolCall) -> dict[str, Any]:

@@ -43,6 +43,17 @@ async def test_messages_that_the_official_client_parsed_are_taken() -> None:
     assert told.status == 200, told.body
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_what_a_model_thought_reaches_the_template(name: str) -> None:
+    answers = FakeAnswers()
+    message = {"role": "assistant", "content": "4", name: "2 and 2"}
+    told = await Web(answers).chat(messages=[*MESSAGES, message, *MESSAGES])
+    assert told.status == 200, told.body
+    assert [each.reasoning for each in answers.requests[0].messages] == ["", "2 and 2", ""]
+    told = await Web(answers).chat(messages=[{"role": "user", "content": "x", name: "y"}])
+    assert (told.status, told.error["param"]) == (400, f"messages[0].{name}")
+
+
 async def test_null_is_taken_for_any_field() -> None:
     told = await Web(FakeAnswers()).chat(
         extra_body=None, tools=[{"type": "function", "x": None, "function": {"name": "f"}}],
