@@ -10,13 +10,19 @@ import pytest
 from diffuse_core.cli.doctor import looking
 from diffuse_core.domain.messages import Ack
 from diffuse_core.errors import Unreachable
-from diffuse_core.services import probing
+from diffuse_core.services import probing, reservations
 from diffuse_core.services.probing import Prober
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.services.cluster import Cluster
+
+
+@pytest.fixture(autouse=True)
+def soon_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is met at a sentinel looks for one at once."""
+    monkeypatch.setattr(reservations, "LOOK_S", 0.02)
 
 
 async def asked(cluster: Cluster) -> tuple[Prober, object]:

@@ -9,6 +9,7 @@ import pytest
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import Failed, GenerateRequest, TextDelta
 from diffuse_core.errors import ModelUnknown
+from diffuse_core.services import reservations
 from diffuse_core.services.counted_answers import CountedAnswers
 from diffuse_core.services.tally import AnswerTally, Spread, StageTally
 from diffuse_core.services.vitals import Health, Vitals
@@ -119,7 +120,10 @@ async def test_health_tells_ready_from_alive(split: Callable) -> None:
     assert hosted(vitals.figures()).state == "failed"
 
 
-async def test_a_sentinel_counts_what_it_relays(cluster: Cluster) -> None:
+async def test_a_sentinel_counts_what_it_relays(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservations, "LOOK_S", 0.02)
     sentinel = await cluster.start_sentinel()
     await cluster.host(relayed=True)
     relay = cluster.relays[sentinel.id]
