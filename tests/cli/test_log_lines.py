@@ -61,6 +61,7 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_line_is_an_object_whoever_wrote_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", NOISE], capture_output=True, text=True, timeout=15, check=False
@@ -146,6 +147,7 @@ def test_a_log_file_is_no_link(tmp_path: Path) -> None:
     assert other.read_text() == "kept"
 
 
+@pytest.mark.slow
 def test_what_is_printed_goes_along_when_the_file_is_begun_anew(tmp_path: Path) -> None:
     code = (
         "import logging, os, sys\n"
@@ -167,6 +169,7 @@ def test_what_is_printed_goes_along_when_the_file_is_begun_anew(tmp_path: Path) 
     assert text.endswith("from C\nthe last words\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_an_error_that_ends_a_service_is_in_its_log(form: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "diffuse_core", "sentinel", "--listen", "203.0.113.1:1"]
