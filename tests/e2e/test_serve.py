@@ -162,14 +162,11 @@ def test_sigterm_lets_a_stream_go_on_for_some_seconds_and_then_ends_it(
     server.until_healthy()
     answer = server.stream(CANARY)
     code, seconds = server.end(signal.SIGTERM)
-    rest = b""
-    try:
-        rest = answer.read()
-    except http.client.IncompleteRead as cut:
-        rest = cut.partial
+    rest = answer.read()
     assert code == 0
     assert seconds < 12
-    assert rest
+    # Cut it says so; on a fast machine it may be whole by then.
+    assert (b'"code":"unavailable"' in rest) != (b"[DONE]" in rest)
     assert CANARY not in server.log()
 
 

@@ -94,6 +94,7 @@ async def test_no_session_is_left_a_second_after_the_client_left(
         await host.idle()
 
 
+@pytest.mark.slow
 async def test_a_stage_that_nobody_replaces_is_told_in_the_stream(split: Callable) -> None:
     cluster = await split(3)
     web = await web_on(cluster, ApiLimits(heartbeat_s=0.05))
