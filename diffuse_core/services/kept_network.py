@@ -183,6 +183,8 @@ class KeptNetwork:
     async def _refresh(self, look: _Look) -> None:
         """Pull the picture once more, or give it up; for all who ask at the same time at once."""
         async with self._refreshing:
+            if look is not self._look:
+                return
             if self._clock.monotonic() - self._tried_at >= RETRY_S:
                 try:
                     await look.observer.look_again()

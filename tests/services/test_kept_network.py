@@ -261,6 +261,26 @@ async def test_a_defect_in_a_refresh_is_as_a_node_that_is_silent(
     assert seen(await kept.view()) == {node_id(1)}
 
 
+async def test_a_look_that_was_given_up_is_not_refreshed(
+    stack: AsyncExitStack, net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waited for it meanwhile would wait for it once more."""
+    await net.node(1)
+    kept = kept_of(stack, finder := finder_on(net, "mem:1"), tmp_path)
+    await kept.view()
+    look = kept._look
+    assert look is not None
+    kept._drop(look)
+
+    async def again() -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(finder.made[0], "look_again", again)
+    kept._tried_at = 0.0
+    await kept._refresh(look)
+    assert kept._tried_at == 0.0
+
+
 async def test_closing_leaves_nothing(stack: AsyncExitStack, net: Net, tmp_path: Path) -> None:
     await net.node(1)
     before = asyncio.all_tasks()
