@@ -87,6 +87,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--no-history", action="store_true", default=None)
     parser.add_argument("--history", action="store_false", dest="no_history", default=None)
     given = parser.parse_args(arguments)
+    for name in ("model", "state-dir"):
+        if getattr(given, name.replace("-", "_")) == "":
+            raise UsageError(f"--{name} is empty; give a value, or leave the option out")
     _complete(given)
     given.network = network_options(
         given.network,

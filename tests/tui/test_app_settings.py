@@ -105,6 +105,15 @@ def test_what_is_wrong_is_told_with_its_place(
     assert words.format(file=file) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--model", "--state-dir"])
+def test_what_is_empty_is_refused_as_by_commands(
+    option: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch([option, ""]) == 2
+    assert f"{option} is empty; give a value" in capsys.readouterr().err
+    assert file.read_text() == ""
+
+
 def test_what_is_for_commands_does_not_stop_the_app(file: Path) -> None:
     file.write_text('threads = 4\nsome-new-option = 1\n[host]\nmemory = "1GiB"\n')
     assert _parse([]).model is None
