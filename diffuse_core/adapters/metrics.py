@@ -185,7 +185,8 @@ def of_answers(tally: AnswerTally) -> Iterator[Metric]:
     """The metrics of answers that were asked for here: of a node's owner, or through an API."""
     yield _counter("answers_started", "Answers that got a route.", tally.started)
     finished = {reason: tally.finished.get(reason, 0) for reason in get_args(FinishReason)}
-    yield _counters("answers_finished", "Answers that ended well.", "reason", finished)
+    text = "Answers that ended well, or that whoever asked wanted no more of."
+    yield _counters("answers_finished", text, "reason", finished)
     failed = {code: tally.failed.get(code, 0) for code in EXIT_CODES}
     yield _counters("answers_failed", "Answers that failed.", "exit_code", failed)
     yield _counter("answers_healed", "Stages lost amid answers that went on.", tally.healed)

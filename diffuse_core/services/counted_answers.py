@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from diffuse_core.domain.view import Failed
+from diffuse_core.domain.view import Failed, Finished, RouteChosen
 from diffuse_core.errors import DiffuseError
 from diffuse_core.services.tally import AnswerTally
 
@@ -15,6 +16,34 @@ if TYPE_CHECKING:
     from diffuse_core.domain.tools import ToolFormat
     from diffuse_core.domain.view import GenerateEvent, GenerateRequest, NetworkView
     from diffuse_core.ports import Answers
+
+
+async def counted(
+    tally: AnswerTally, events: AsyncGenerator[GenerateEvent, None]
+) -> AsyncGenerator[GenerateEvent, None]:
+    """The events of an answer; what came of it is in `tally`.
+
+    One that began and is left before its end was cancelled by whoever asked: nobody is there any
+    more to be told so in an event.
+    """
+    running = False
+    try:
+        async with aclosing(events):
+            async for event in events:
+                tally.take(event)
+                if isinstance(event, RouteChosen | Finished):
+                    running = isinstance(event, RouteChosen)
+                yield event
+    except (GeneratorExit, asyncio.CancelledError):
+        if running:
+            tally.finished["cancelled"] += 1
+        raise
+    except DiffuseError as error:
+        tally.take(Failed(str(error), error.exit_code))
+        raise
+    except Exception:
+        tally.failed[DiffuseError.exit_code] += 1
+        raise
 
 
 class CountedAnswers:
@@ -28,16 +57,9 @@ class CountedAnswers:
         """As of the other."""
         return await self._answers.view()
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """As of the other, event by event."""
-        try:
-            async with aclosing(self._answers.generate(request)) as events:
-                async for event in events:
-                    self.tally.take(event)
-                    yield event
-        except DiffuseError as error:
-            self.tally.take(Failed(str(error), error.exit_code))
-            raise
+        return counted(self.tally, self._answers.generate(request))
 
     async def token_texts(self, model: str, tokens: Collection[int]) -> dict[int, str]:
         """As of the other."""

@@ -33,6 +33,7 @@ from diffuse_core.domain.view import (
     Telemetry,
 )
 from diffuse_core.errors import ChannelClosed, DiffuseError
+from diffuse_core.services.counted_answers import counted
 from diffuse_core.services.loop_lag import Lags, LoopLag
 from diffuse_core.services.quarantine import marked
 from diffuse_core.services.sensing import Sensing
@@ -234,21 +235,18 @@ class FeedService:
 
     async def _generate(self, link: Link, message: Generate) -> None:
         try:
-            async with aclosing(self._client.generate(message.ask)) as events:
+            whole = counted(self.tally, self._client.generate(message.ask))
+            async with aclosing(whole) as events:
                 async for event in events:
-                    self.tally.take(event)
                     await link.send(Generated(message.request, event))
                     self._tell(event)
         except ChannelClosed as error:
             if not link.closed:
                 await link.send(Generated(message.request, Failed(str(error), error.exit_code)))
         except DiffuseError as error:
-            failed = Failed(str(error), error.exit_code)
-            self.tally.take(failed)
-            await link.send(Generated(message.request, failed))
+            await link.send(Generated(message.request, Failed(str(error), error.exit_code)))
         except Exception as error:
             log.exception("a generation failed")
-            self.tally.failed[1] += 1
             text = f"a defect of Diffuse stopped the generation: {type(error).__name__}"
             await link.send(Generated(message.request, Failed(text, 1)))
 

@@ -73,7 +73,7 @@ class AnswerTally:
     def __init__(self) -> None:
         self.started = 0
         self.finished: Counter[str] = Counter()
-        """By the reason of their end."""
+        """By the reason of their end; those that were given up amid are `cancelled`."""
         self.failed: Counter[int] = Counter()
         """By the exit code that a command would have."""
         self.prompt_tokens = 0

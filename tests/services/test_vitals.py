@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.view import Failed, GenerateRequest, TextDelta
-from diffuse_core.errors import ModelUnknown
+from diffuse_core.domain.view import (
+    Failed,
+    Finished,
+    GenerateRequest,
+    RouteChosen,
+    TextDelta,
+    Timings,
+    Usage,
+)
+from diffuse_core.errors import ModelUnknown, Refused
 from diffuse_core.services import reservations
-from diffuse_core.services.counted_answers import CountedAnswers
+from diffuse_core.services.counted_answers import CountedAnswers, counted
 from diffuse_core.services.tally import AnswerTally, Spread, StageTally
 from diffuse_core.services.vitals import Health, Vitals
 from tests.services.tiny_model import LAYERS, words
 from tests.services.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
+    from diffuse_core.domain.view import GenerateEvent
     from diffuse_core.services.vitals import HostFigures, NodeFigures
     from tests.services.cluster import Cluster, Host
 
@@ -159,3 +169,35 @@ def test_nothing_else_is_an_end_of_an_answer() -> None:
     tally.take(TextDelta("x"))
     tally.take(Failed("x", 7))
     assert (tally.started, tally.failed, tally.finished) == (0, {7: 1}, {})
+
+
+async def answer(fails: Exception | None = None) -> AsyncGenerator[GenerateEvent, None]:
+    yield RouteChosen((), 3)
+    yield TextDelta("x")
+    if fails is not None:
+        raise fails
+    yield Finished(
+        finish_reason="length", usage=Usage(3, 1), timings=Timings(0.1, 1.0, 1.0), route=()
+    )
+    yield TextDelta("told beside")
+
+
+async def heard(tally: AnswerTally, most: int, fails: Exception | None = None) -> None:
+    """Listen to so many events, and then no more."""
+    async with aclosing(counted(tally, answer(fails))) as events:
+        async for _ in events:
+            most -= 1
+            if not most:
+                return
+
+
+async def test_every_answer_has_one_end() -> None:
+    tally = AnswerTally()
+    for most in (1, 3, 9):
+        await heard(tally, most)
+    for fails in (Refused("no", "busy"), ValueError("a defect")):
+        with pytest.raises(type(fails)):
+            await heard(tally, 9, fails)
+    assert tally.started == 5
+    assert tally.finished == {"cancelled": 1, "length": 2}
+    assert tally.failed == {6: 1, 1: 1}
