@@ -7,9 +7,12 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chat_fakes import model
+from chat_fakes import Network, model
 
+from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.cli.chat import chat, saved
+from diffuse_core.cli.chat.actions import Actions
+from diffuse_core.cli.chat.asker import Asker
 from diffuse_core.cli.chat.commands import COMMANDS, Unknown, help_lines, read
 from diffuse_core.cli.chat.completing import Words
 from diffuse_core.cli.chat.conversation import Conversation, Turn
@@ -18,6 +21,7 @@ from diffuse_core.cli.chat.knobs import FIELDS, Knobs
 from diffuse_core.cli.model_choice import only_model
 from diffuse_core.domain.view import NetworkView
 from diffuse_core.errors import UsageError
+from diffuse_core.text_files import TextFile
 from diffuse_tui.presenter.export_json import from_json as app_reads
 
 if TYPE_CHECKING:
@@ -244,3 +248,21 @@ def test_models_of_one_name_are_told_apart() -> None:
         only_model(view)
     gone = NetworkView(taken_at=0.0, me=None, nodes=(), models=(one, model("m", servable=False)))
     assert only_model(gone) == "m@6d0000000000"
+
+
+async def test_what_is_edited_is_the_question_that_was_taken_back(given: dict[str, Any]) -> None:
+    asker = Asker(given, Network(), SystemClock())
+    actions = Actions(asker, Knobs(chat, given), SystemClock())
+    edit, undo, retry = read("/edit"), read("/undo"), read("/retry")
+    for question in ("one", "one and two"):
+        asker.files.append(TextFile("a.txt", "text"))
+        await asker.ask(question)
+    await actions.run(edit)
+    assert actions.draft == "one and two"
+    await actions.run(retry)
+    assert asker.conversation.turns[-1].question.startswith("one\n\na.txt")
+    await actions.run(edit)
+    assert actions.draft.startswith("one\n\na.txt")
+    await actions.run(undo)
+    await actions.run(edit)
+    assert actions.draft == ""

@@ -260,6 +260,14 @@ def test_where_there_is_no_systemd_that_is_said(
     assert run("print", "--system", *HOST)
 
 
+@pytest.mark.parametrize("name", ["../../etc/x", "-H", "a/b", "a b"])
+def test_only_a_name_is_a_unit(place: Path, name: str) -> None:
+    for words in (("uninstall", "--now", "--force"), ("status",)):
+        with pytest.raises(UsageError, match="--name"):
+            run(*words, "--name", name)
+    assert asked(place) == []
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_files_for_containers_and_monitoring_come_along(kind: str) -> None:
     text = run("file", kind)

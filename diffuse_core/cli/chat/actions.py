@@ -103,22 +103,22 @@ class Actions:
     async def _retry(self) -> None:
         await self._asker.retry()
 
-    def _undo(self) -> bool:
+    def _undo(self) -> str:
+        """Take the last turn back; gives its question as it was typed, nothing without one."""
         asker = self._asker
         if asker.unanswered is not None:
             # Nothing came of it; but there it is.
-            asker.unanswered = None
-            return True
+            question, asker.unanswered = asker.unanswered, None
+            return asker.as_typed(question)
         turn = asker.conversation.undo()
         if turn is None:
             say("(nothing to take back)")
-            return False
+            return ""
         say(f"taken back: {_line(turn.question)}")
-        return True
+        return asker.as_typed(turn.question)
 
     def _edit(self) -> None:
-        if self._undo():
-            self.draft = self._asker.typed
+        self.draft = self._undo()
 
     def _reset(self) -> None:
         asker = self._asker

@@ -44,8 +44,6 @@ class Asker:
         self.conversation = Conversation(given["system"] or "")
         self.files: list[TextFile] = []
         """What goes with the next question."""
-        self.typed = ""
-        """The last question, as it was typed."""
         self.unanswered: str | None = None
         """The last question, if nothing came of it."""
         self.answer: Answer | None = None
@@ -54,6 +52,8 @@ class Asker:
         self._clock = clock
         self._showing: Showing | None = None
         self._question = ""
+        self._typed = ("", "")
+        """The last question that was typed: whole, and as it was typed."""
         self._told_left_out = 0
 
     async def ask(self, typed: str) -> None:
@@ -62,8 +62,9 @@ class Asker:
         Raises:
             DiffuseError: what broke it off, or one of several answers; printed was what came.
         """
-        self.typed = typed
-        await self.ask_whole("".join((typed, *map(_attached, self.files))))
+        whole = "".join((typed, *map(_attached, self.files)))
+        self._typed = whole, typed
+        await self.ask_whole(whole)
 
     async def ask_whole(self, question: str) -> None:
         """As `ask`, with files in the text already."""
@@ -75,6 +76,11 @@ class Asker:
         for answer in answers:
             if answer.error is not None:
                 raise answer.error
+
+    def as_typed(self, question: str) -> str:
+        """A question without the files that went with it, where that is still known."""
+        whole, typed = self._typed
+        return typed if question == whole else question
 
     async def retry(self) -> None:
         """Ask the last question once more; its turn stays where no answer comes.

@@ -22,7 +22,7 @@ from diffuse_core.cli.service.installed import (
     systemctl,
     write_unit,
 )
-from diffuse_core.cli.service.unit import Scope, Unit, check_unit, words_of
+from diffuse_core.cli.service.unit import Scope, Unit, check_name, check_unit, words_of
 
 KINDS = {
     "container": "Containerfile",
@@ -31,6 +31,8 @@ KINDS = {
     "prometheus": "prometheus.yml",
     "alerts": "alerts.yml",
 }
+USUAL = "diffuse-host"
+"""The unit that is meant where none is named."""
 _INNER: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 # Eager: they say what to do this once, so no file and no variable gives them.
@@ -146,7 +148,7 @@ def uninstall(scope: Scope | None, name: str | None, force: bool, now: bool) -> 
     diffuse service uninstall --user --name second
     """
     require_systemd()
-    chosen, unit = scope or _usual_scope(), name or "diffuse-host"
+    chosen, unit = scope or _usual_scope(), check_name(name or USUAL)
     path = path_of(chosen, unit)
     stop = systemctl(chosen, "disable", "--now", f"{unit}.service")
     if now and path.exists():
@@ -169,7 +171,7 @@ def status(scope: Scope | None, name: str | None, as_json: bool) -> int:
     diffuse service status --user --name second --json
     """
     require_systemd()
-    found = shown(scope or _usual_scope(), name or "diffuse-host")
+    found = shown(scope or _usual_scope(), check_name(name or USUAL))
     if as_json:
         print_json(found)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,6 @@ SECRETS = {
 FILES = ("--network-key-file", "--api-key-file", "--log-file", "--state-dir")
 MAYBE_FILES = ("--model", "--allow")
 """Names of files where they look like those."""
-STOP_S = 6
-"""What a host gives its sessions unless --drain-timeout says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,9 @@ class Inner:
     @property
     def drain_s(self) -> int:
         """Seconds that sessions may take once it is asked to end."""
-        found = self.given.get("drain_timeout")
-        return STOP_S if found is None else int(found)
+        from diffuse_core.node_end import usual_patience
+
+        return math.ceil(usual_patience(self.given.get("drain_timeout")))
 
     def path(self, option: str) -> Path | None:
         """The file or directory that an option names."""

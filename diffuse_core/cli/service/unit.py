@@ -189,14 +189,24 @@ class Unit:
         yield f"WantedBy={target}"
 
 
+def check_name(name: str) -> str:
+    """The name of a unit, which is a file's and a word of systemctl's command line.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        raise UsageError("--name: letters, digits, _ and -, at most 64")
+    return name
+
+
 def check_unit(unit: Unit) -> None:
     """See that a unit can do what its command says.
 
     Raises:
         UsageError: it cannot.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", unit.name):
-        raise UsageError("--name: letters, digits, _ and -, at most 64")
+    check_name(unit.name)
     account = unit.account
     if account is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,31}", account):
         raise UsageError("--run-as: this is no name of a user")
