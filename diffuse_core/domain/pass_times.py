@@ -59,7 +59,7 @@ def stage_times(passes: Sequence[Pass], stages: int) -> tuple[StageTimes, ...]:
             [each[index].queue_ms for each in fitting],
             [each[index].compute_ms for each in fitting],
         )
-        wire, queue, compute = (Spread(_rank(c, 50), _rank(c, 95)) for c in columns)
+        wire, queue, compute = (Spread(rank(c, 50), rank(c, 95)) for c in columns)
         parts = tuple(sum(column) / whole if whole > 0 else 0.0 for column in columns)
         found.append(StageTimes(wire, queue, compute, (parts[0], parts[1], parts[2])))
     return tuple(found)
@@ -72,6 +72,6 @@ def ms_text(milliseconds: float) -> str:
     return f"{milliseconds:.1f}" if milliseconds < 99.95 else f"{milliseconds:.0f}"
 
 
-def _rank(figures: Sequence[float], percent: int) -> float:
+def rank(figures: Sequence[float], percent: int) -> float:
     """The least figure that so many percent of all do not pass (nearest rank)."""
     return sorted(figures)[max(0, -(-len(figures) * percent // 100) - 1)]

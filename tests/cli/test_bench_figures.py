@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diffuse_core.cli.bench.figures import KINDS, Row, decoding, rank, reading, together
+from diffuse_core.cli.bench.figures import KINDS, Row, decoding, reading, together
 from diffuse_core.cli.bench.measure import Hop, Results
 from diffuse_core.cli.bench.report import (
     figure_text,
@@ -17,6 +17,7 @@ from diffuse_core.cli.bench.report import (
     text_lines,
     title,
 )
+from diffuse_core.domain.pass_times import rank
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import (
     Failed,

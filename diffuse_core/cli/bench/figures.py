@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from diffuse_core.domain.pass_times import rank
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -52,11 +54,6 @@ KINDS: dict[str, Rate] = {
     "session_tokens_per_s": Rate("tokens/s", "higher"),
 }
 """The first token counts from the request, prefill from the opened Route to the first token."""
-
-
-def rank(figures: Sequence[float], percent: int) -> float:
-    """The least figure that so many percent of all do not pass (nearest rank)."""
-    return sorted(figures)[max(0, -(-len(figures) * percent // 100) - 1)]
 
 
 def reading(heard: Heard) -> dict[str, float]:
