@@ -6,6 +6,7 @@ import http.client
 import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -161,8 +162,11 @@ def test_sigterm_lets_a_stream_go_on_for_some_seconds_and_then_ends_it(
     server = serve("--bootstrap", processes.sentinel)
     server.until_healthy()
     answer = server.stream(CANARY)
-    code, seconds = server.end(signal.SIGTERM)
-    rest = answer.read()
+    # Who does not read cannot be told anything.
+    with ThreadPoolExecutor(1) as beside:
+        reading = beside.submit(answer.read)
+        code, seconds = server.end(signal.SIGTERM)
+        rest = reading.result(PATIENCE_S)
     assert code == 0
     assert seconds < 12
     # Cut it says so; on a fast machine it may be whole by then.
