@@ -179,6 +179,9 @@ def test_what_it_is_compared_with(tmp_path: Path) -> None:
     text = "\n".join(text_lines(now, CONDITIONS, former))
     assert "2.000 better" in text
     assert "2.000 worse" in text, "of what should be less"
+    same = "\n".join(text_lines(results(), CONDITIONS, former))
+    assert "1.000" in same
+    assert "better" not in same
     json.loads(msgspec.json.encode(told))
 
 

@@ -13,6 +13,7 @@ from diffuse_core.adapters.checkup.places import PlaceFacts, files_below, place_
 from diffuse_core.adapters.checkup.ports import PortFacts, port_facts
 from diffuse_core.adapters.checkup.screen import ScreenFacts
 from diffuse_core.adapters.checkup.time_sync import synchronised
+from diffuse_core.cli.doctor.checks import look_at_place
 from diffuse_core.cli.doctor.clocks import judge_against, judge_sync
 from diffuse_core.cli.doctor.surroundings import (
     judge_default_ports,
@@ -64,6 +65,10 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     with pytest.raises(NotADirectoryError):
         place_facts(tmp_path / "a" / "b")
+    for path in (tmp_path / "a", tmp_path / "a" / "b"):
+        told(
+            look_at_place("state directory", path), "problem", f"{tmp_path / 'a'} is no directory"
+        )
 
 
 def test_what_is_below_is_looked_at_up_to_a_bound(tmp_path: Path) -> None:

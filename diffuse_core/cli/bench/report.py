@@ -130,8 +130,10 @@ def _before(row: Row, before: Row | None) -> list[str]:
     times = ratio(row.median, before.median)
     if times is None:
         return [figure_text(before.median), "-"]
-    good = times >= 1 if row.better == "higher" else times <= 1
-    return [figure_text(before.median), f"{times:.3f} {'better' if good else 'worse'}"]
+    text = f"{times:.3f}"
+    if text != "1.000":
+        text += " better" if (times > 1) == (row.better == "higher") else " worse"
+    return [figure_text(before.median), text]
 
 
 def unlike(conditions: dict[str, Any], former: Former) -> list[str]:

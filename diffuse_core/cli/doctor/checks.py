@@ -31,6 +31,7 @@ from diffuse_core.cli.doctor.surroundings import (
     LEAST_STATE,
     judge_default_ports,
     judge_listen,
+    judge_no_place,
     judge_place,
     judge_screen,
     judge_serve,
@@ -116,14 +117,23 @@ def _machine(asked: Asked) -> Iterator[Check]:
     yield blocking(group, "open files", lambda: machine.judge_files(*file_limits()))
     yield blocking(group, "clock", lambda: clocks.judge_sync(synchronised()))
     yield blocking(group, "terminal", lambda: judge_screen(screen_facts()))
-    yield blocking(group, "state directory", partial(_place, "state directory", asked.state))
-    yield blocking(group, "cache directory", partial(_place, "cache directory", cache_here()))
+    yield blocking(
+        group, "state directory", partial(look_at_place, "state directory", asked.state)
+    )
+    yield blocking(
+        group, "cache directory", partial(look_at_place, "cache directory", cache_here())
+    )
 
 
-def _place(name: str, path: Path) -> Finding:
-    if name == "state directory":
-        return judge_place(name, "--state-dir", place_facts(path), LEAST_STATE)
-    return judge_place(name, "DIFFUSE_CACHE_DIR", place_facts(path), LEAST_CACHE)
+def look_at_place(name: str, path: Path) -> Finding:
+    """Whether the state or the cache directory can be used."""
+    state = name == "state directory"
+    variable = "--state-dir" if state else "DIFFUSE_CACHE_DIR"
+    try:
+        facts = place_facts(path)
+    except NotADirectoryError as error:
+        return judge_no_place(name, variable, path, error.filename)
+    return judge_place(name, variable, facts, LEAST_STATE if state else LEAST_CACHE)
 
 
 def _models(asked: Asked, look: Look) -> Iterator[Check]:

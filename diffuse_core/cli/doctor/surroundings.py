@@ -10,6 +10,7 @@ from diffuse_core.settings import DEFAULT_PORT, PORT_TRIES, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from diffuse_core.adapters.checkup.places import PlaceFacts
     from diffuse_core.adapters.checkup.ports import PortFacts
@@ -54,6 +55,12 @@ def judge_place(name: str, variable: str, facts: PlaceFacts, least: int) -> Find
         step = f"it is on another machine: slow, and locks may not hold; {other}"
         return warning(name, found, step, **told)
     return ok(name, found, **told)
+
+
+def judge_no_place(name: str, variable: str, path: Path, file: str) -> Finding:
+    """Of a directory that cannot be: a file of its name, or of one above it, is there."""
+    step = f"move that file away; or {variable} takes another directory"
+    return problem(name, f"{path}: {file} is no directory, but a file", step, path=str(path))
 
 
 def judge_listen(facts: PortFacts, own_pid: int | None) -> Finding:
