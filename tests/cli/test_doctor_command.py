@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from diffuse_core.cli import run
+from diffuse_core.settings import DEFAULT_PORT
 from tests.e2e.processes import Processes
 
 if TYPE_CHECKING:
@@ -142,8 +143,17 @@ def test_an_interruption_shows_what_there_is(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize(
-    "wrong", [["--serve-port", "0"], ["--listen", "nowhere"], ["--model", ""]]
-)
+@pytest.mark.parametrize("wrong", [["--serve-port", "0"], ["--listen", "here:x"], ["--model", ""]])
 def test_what_is_no_use_is_refused(wrong: list[str]) -> None:
     assert run(["doctor", *wrong]) == 2
+
+
+def test_an_address_needs_no_port_as_for_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    async def check(asked: Any, *_: object) -> None:
+        seen.append(asked.listen)
+
+    monkeypatch.setattr(sys.modules["diffuse_core.cli.doctor.command"], "_check", check)
+    assert run(["doctor", "--listen", "192.0.2.7"]) == 0
+    assert seen == [("192.0.2.7", DEFAULT_PORT)]
