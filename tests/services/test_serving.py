@@ -168,17 +168,34 @@ async def test_a_key_that_cannot_be_had_ends_it(tmp_path: Path) -> None:
     await until(lambda: asyncio.all_tasks() <= before)
 
 
+def stream_request() -> bytes:
+    fields = {"model": "tiny", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+    body = json.dumps(fields).encode()
+    head = ["POST /v1/chat/completions HTTP/1.1", "Host: localhost", JSON]
+    head += [f"Content-Length: {len(body)}", "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+async def test_the_generation_for_a_reader_who_takes_nothing_is_ended() -> None:
+    answers = FakeAnswers(says=("x" * 10_000,) * 100_000)
+    limits = HttpLimits(drain_s=0.2)
+    app = api_app(answers, ServeOptions(), limits)
+    async with serve_http(app, "127.0.0.1", 0, limits, told) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1000)
+        writer.write(stream_request())
+        await until(lambda: answers.closed)
+        assert (answers.running, server.connections) == (0, 0)
+    assert answers.tokens < 10_000
+    writer.close()
+
+
 async def test_a_stream_that_the_end_cuts_says_so() -> None:
     answers = FakeAnswers(pause=asyncio.Event())
     limits = HttpLimits(grace_s=0.05)
     app = api_app(answers, ServeOptions(), limits)
-    fields = {"model": "tiny", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
-    body = json.dumps(fields).encode()
-    head = ["POST /v1/chat/completions HTTP/1.1", "Host: localhost", JSON]
-    head.append(f"Content-Length: {len(body)}")
     async with serve_http(app, "127.0.0.1", 0, limits, told) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write("\r\n".join([*head, "", ""]).encode() + body)
+        writer.write(stream_request())
         heard = await reader.readuntil(b"Hello")
     heard += await reader.read()
     writer.close()
