@@ -27,6 +27,7 @@ from diffuse_core.cli.layers import from_flag
 from diffuse_core.cli.log_lines import errors_logged, name_node
 from diffuse_core.cli.operated import operated, operations
 from diffuse_core.cli.relay_limits import limited, relay_limits
+from diffuse_core.cli.stop import MAX_DRAIN_S
 from diffuse_core.domain.identity import SHORT_LENGTH
 from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import UsageError
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from diffuse_core.settings import NetworkOptions
 
 WITH_PARENT = "--exit-with-parent"
-MAX_DRAIN_S = 86_400
 
 
 listening = adding(
