@@ -28,6 +28,8 @@ from diffuse_core.adapters.http_server.refusal import (
 from diffuse_core.adapters.http_server.request_log import REQUEST_ID, fresh_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.config import Config
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
@@ -44,6 +46,27 @@ SPARE: tuple[Phase, ...] = ("lingering", "idle", "head")
 CLOSE = (b"connection", b"close")
 SEND_BUFFER = 64 * 2**10
 """Of the kernel. It grows to megabytes by itself, and hides from us who reads nothing."""
+
+
+class _Parting(asyncio.Transport):
+    """What a request's answer is written to. uvicorn closes it after the last one."""
+
+    def __init__(self, transport: asyncio.Transport, part: Callable[[], None]) -> None:
+        super().__init__()
+        self._transport = transport
+        self._part = part
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes."""
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Leave the end to the connection."""
+        self._part()
+
+    def is_closing(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport.is_closing()
 
 
 class BoundedProtocol(H11Protocol):
@@ -221,6 +244,13 @@ class BoundedProtocol(H11Protocol):
             self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         self._leave()
 
+    def _part(self) -> None:
+        """End a connection that is not kept; who still sends a body gets to read the answer."""
+        if self.conn.their_state is h11.SEND_BODY:
+            self._leave()
+        else:
+            self.transport.close()
+
     def _leave(self) -> None:
         """Close our side; theirs a little later, else what they still send resets both."""
         self._left = True
@@ -235,6 +265,7 @@ class BoundedProtocol(H11Protocol):
         if (problem := self._unsound(scope)) is not None:
             self._hang_up(problem)
             return
+        cycle.transport = _Parting(self.transport, self._part)
         try:
             await self._wrapped(scope, receive, send)
         except asyncio.CancelledError:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from diffuse_core.adapters.http_server.protocol import BoundedProtocol
 from tests.adapters.http_server.asking import (
+    PATIENCE_S,
     QUICK,
     Seen,
     ask,
@@ -21,6 +23,7 @@ from tests.adapters.http_server.asking import (
     post,
     read_answer,
     request,
+    say,
     serving,
     until_closed,
     until_empty,
@@ -137,6 +140,25 @@ async def test_who_sends_much_before_reading_reads_why_it_was_refused() -> None:
         writer.write(b"nonsense\r\n\r\n" + bytes(2_000_000))
         await asyncio.sleep(0.1)
         assert (await until_closed(reader)).startswith(b"HTTP/1.1 431 ")
+
+
+async def refuse(_scope: Any, _receive: Any, send: Any) -> None:
+    await say(send, 401)
+
+
+@pytest.mark.parametrize("kept", ["close", "keep-alive"])
+async def test_who_sends_a_body_before_reading_reads_what_came_of_it(kept: str) -> None:
+    """As proxies do that speak HTTP/1.0 or keep no connection."""
+
+    def ask_blocking(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as sock:
+            sock.sendall(post(bytes(8_000_000), f"Connection: {kept}"))
+            return sock.recv(12)
+
+    limits = replace(QUICK, linger_s=PATIENCE_S)
+    async with serving(refuse, limits) as server:
+        assert await asyncio.to_thread(ask_blocking, server.port) == b"HTTP/1.1 401"
+        await until_empty(server)
 
 
 async def test_a_client_that_goes_ends_what_it_asked_for() -> None:
