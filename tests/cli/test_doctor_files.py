@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_the_demo_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         free = 0
 
     path.unlink()
-    monkeypatch.setattr(models.shutil, "disk_usage", lambda _path: Full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: Full)
     told(models.judge_demo(tmp_path, asked=True), "problem", "make room")
 
 
@@ -126,7 +127,7 @@ def test_a_model_of_the_hub_and_the_room_for_it(
         pass
 
     Disk.free = free
-    monkeypatch.setattr(models.shutil, "disk_usage", lambda _path: Disk)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: Disk)
     index = {"config.json": b"{}", "model.safetensors.index.json": b"{}"}
     shards = {f"model-0000{n}-of-00003.safetensors": bytes(2**20) for n in (1, 2, 3)}
     with hub_server() as hub:

@@ -45,12 +45,21 @@ def place_facts(path: Path) -> PlaceFacts:
     return PlaceFacts(
         path=path,
         exists=there == path,
-        free=shutil.disk_usage(there).free,
+        free=free_bytes(there),
         inodes=_inodes(there),
         filesystem=filesystem(there),
         problem=trouble,
         full=full,
     )
+
+
+def free_bytes(path: Path) -> int:
+    """What can be written to a directory, which may not be there yet.
+
+    Raises:
+        OSError: not even the directories above it can be looked at.
+    """
+    return shutil.disk_usage(_nearest(path)).free
 
 
 def _nearest(path: Path) -> Path:

@@ -163,10 +163,12 @@ async def _measure(
     from diffuse_core.wiring import observe
 
     bootstrap = find_bootstrap(given["bootstrap"], given["state_dir"])
+    named = given["model"]
+    if named is not None:
+        named = await asyncio.to_thread(name_on_network, named)
     async with observe(bootstrap, given["network"]) as (observer, client):
-        named = given["model"]
         view = observer.view()
-        name = only_model(view) if named is None else name_on_network(named)
+        name = only_model(view) if named is None else named
         model = require_servable(find_model(view, name))
         conditions |= _conditions(model, observer, asked, given)
         try:

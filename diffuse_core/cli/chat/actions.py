@@ -77,7 +77,8 @@ class Actions:
         from diffuse_core.cli.model_choice import name_on_network
         from diffuse_core.domain.selection import find_model
 
-        wanted = name_on_network(name)
+        async with asyncio.timeout(FILE_S):
+            wanted = await asyncio.to_thread(name_on_network, name)
         model = find_model(await self._asker.look(), wanted)
         given["model"] = wanted
         return say(f"asking {clean_line(model.id)} ({model.state}) from now on")

@@ -227,7 +227,8 @@ async def _choose(asker: Asker, *, banner: bool) -> None:
     if given["model"] is None:
         given["model"] = only_model(view)
     else:
-        given["model"] = name_on_network(given["model"])
+        # A path is read for it.
+        given["model"] = await asyncio.to_thread(name_on_network, given["model"])
     if not banner:
         return
     try:

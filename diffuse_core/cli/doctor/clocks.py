@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 from diffuse_core.cli.doctor.findings import Finding, note, ok, warning
@@ -39,7 +40,7 @@ def judge_against(ahead: Mapping[NodeId, float], wall: float) -> Finding:
     network = NetworkClock(round(wall * 1000))
     for node, seconds in ahead.items():
         network.told(node, round((wall + seconds) * 1000), 0.0, member=True)
-    typical = sorted(ahead.values())[len(ahead) // 2]
+    typical = statistics.median_high(ahead.values())
     counted = (network.network_ms(0.0) - network.wall_ms(0.0)) / 1000
     nodes = "1 node" if len(ahead) == 1 else f"{len(ahead)} nodes"
     told = {"others_ahead_s": round(typical, 3), "network_ahead_s": counted, "nodes": len(ahead)}

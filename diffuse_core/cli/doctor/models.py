@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diffuse_core.adapters.checkup.places import files_below, free_bytes
 from diffuse_core.cli.doctor.findings import Finding, note, ok, problem, warning
 from diffuse_core.cli.doctor.here import split_step
 from diffuse_core.domain.plain_text import clean_line
@@ -124,7 +124,7 @@ def judge_demo(cache: Path, *, asked: bool) -> Finding:
     path = cache / "models" / SMOLLM2.file_name
     needed = SMOLLM2.size + SMOLLM2.wheel.size
     if not path.exists():
-        free = _free(path)
+        free = free_bytes(path.parent)
         found = f"not in the cache; it takes {size_text(needed)} while it is fetched"
         if asked and free < needed:
             step = f"only {size_text(free)} are free: make room, or set DIFFUSE_CACHE_DIR"
@@ -163,7 +163,6 @@ def judge_left_over(files: Sequence[tuple[Path, int]], damaged: Sequence[Path]) 
 
 def left_over(cache: Path) -> tuple[list[tuple[Path, int]], list[Path]]:
     """Unfinished downloads in the cache, and journals that are of no use; blocks."""
-    from diffuse_core.adapters.checkup.places import files_below
     from diffuse_core.adapters.models.hub_partial import JOURNAL, PartialFile
 
     damaged = []
@@ -192,7 +191,7 @@ def judge_hub(name: HubName, cache: Path, endpoint: str | None = None) -> Findin
     except DiffuseError as error:
         why, step = split_step(error)
         return problem(HUB, f"{why} ({token})", step)
-    free = _free(cache)
+    free = free_bytes(cache)
     found = (
         f"{name}: commit {listing.commit[:12]}, about {size_text(size)} of weights, asked {token}"
     )
@@ -223,8 +222,3 @@ def _weight_bytes(client: HubClient, listing: Listing) -> int:
         return 0
     first = client.locate(listing.commit, files[0], threading.Event())
     return first.size * len(files)
-
-
-def _free(place: Path) -> int:
-    """Bytes that can be written to a directory, which may not be there yet."""
-    return shutil.disk_usage(next(one for one in (place, *place.parents) if one.exists())).free
