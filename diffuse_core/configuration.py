@@ -25,6 +25,8 @@ ONLY_FLAGS = "DIFFUSE_ONLY_FLAGS"
 SECRET = "network-key"  # noqa: S105 - the option's name
 SECRET_VARIABLE = "DIFFUSE_NETWORK_KEY"  # noqa: S105
 MAX_NUMBER = 2**64
+TAKEN = frozenset({"DIFFUSE_DRAIN_TIMEOUT"})
+"""Variables of options of that whole name, as `--drain-timeout`: not also of `drain --timeout`."""
 UNSPLIT = frozenset({"stop"})
 """Repeated options whose texts may have commas: a variable is one of them."""
 
@@ -121,7 +123,8 @@ class Value:
 
 def variable(place: Place, name: str) -> str:
     """The environment variable of an option, for the commands of a place."""
-    return "_".join(("DIFFUSE", *place, name)).upper().replace("-", "_")
+    found = "_".join(("DIFFUSE", *place, name)).upper().replace("-", "_")
+    return variable((), name) if place and found in TAKEN else found
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from diffuse_core.cli import cli, run
 from diffuse_core.cli.config_example import EXAMPLE
 from diffuse_core.cli.layers import known_settings
 from diffuse_core.config_file import config_path, read_config
-from diffuse_core.configuration import problems
+from diffuse_core.configuration import problems, variable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,3 +200,17 @@ def test_of_commands_that_have_others_below_those_are_shown(
     assert shown == {"identity show"}
     assert run(["config", "show", "completions"]) == 0
     assert "`diffuse completions` has no settings" in capsys.readouterr().out
+
+
+def test_no_variable_means_two_things() -> None:
+    meant: dict[str, set[str]] = {}
+    for place, settings in known_settings(cli).items():
+        for name, setting in settings.items():
+            if setting is not None:
+                meant.setdefault(variable(place, name), set()).add(name)
+    # Where `doctor` looks for the port of `serve`, and that port: the same, however it is read.
+    assert {name: found for name, found in meant.items() if len(found) > 1} == {
+        "DIFFUSE_SERVE_PORT": {"port", "serve-port"}
+    }
+    assert variable(("drain",), "timeout") == "DIFFUSE_TIMEOUT"
+    assert variable(("host",), "drain-timeout") == "DIFFUSE_HOST_DRAIN_TIMEOUT"
