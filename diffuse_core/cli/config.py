@@ -11,6 +11,7 @@ import click
 from diffuse_core.cli.common import print_json, table
 from diffuse_core.cli.config_rows import Row, check_rows, rows_of, tables, unknown_variables
 from diffuse_core.cli.layers import checked_config, commands_below
+from diffuse_core.cli.root import complete_command
 from diffuse_core.config_file import ConfigFile, config_path
 from diffuse_core.configuration import Sources, nearest
 from diffuse_core.errors import UsageError
@@ -35,7 +36,7 @@ def _root() -> click.Command:
 
 
 @config.command()
-@click.argument("command", nargs=-1)
+@click.argument("command", nargs=-1, shell_complete=complete_command)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: all of every command.")
 def show(command: tuple[str, ...], as_json: bool) -> None:
     """Show settings, their values, and where each comes from.

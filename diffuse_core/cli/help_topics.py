@@ -7,8 +7,10 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from diffuse_core.cli.layers import commands_below
+from diffuse_core.cli.root import complete_command
 from diffuse_core.configuration import nearest
 from diffuse_core.errors import UsageError
 
@@ -22,8 +24,17 @@ ORDER = (
 """Of the topics; others follow by their names."""
 
 
+def _complete(
+    context: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Guides, and commands as they are called."""
+    guides = () if context.params.get("topic") else topics()
+    found = [CompletionItem(name) for name in guides if name.startswith(incomplete)]
+    return found + complete_command(context, param, incomplete)
+
+
 @click.command("help")
-@click.argument("topic", nargs=-1)
+@click.argument("topic", nargs=-1, shell_complete=_complete)
 def help_(topic: tuple[str, ...]) -> None:
     """Read a guide, or the help of a command; without TOPIC the guides are listed.
 

@@ -72,6 +72,17 @@ class _PathText(click.types.StringParamType):
         return [CompletionItem(incomplete, type=self._kind)]
 
 
+def complete_command(
+    context: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of commands, for an argument whose words name one: `help service print`."""
+    command: click.Command | None = context.find_root().command
+    for name in context.params.get(param.name or "") or ():
+        command = command.commands.get(name) if isinstance(command, click.Group) else None
+    names = command.commands if isinstance(command, click.Group) else ()
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 def complete_paths(root: click.Command) -> None:
     """Let shells complete paths where options and arguments take some."""
     for _, command in commands_below(root):

@@ -57,6 +57,18 @@ def test_commands_options_choices_and_paths_are_completed(
     assert completed("diffuse config sh", capsys) == ["plain,show"]
 
 
+def test_guides_and_commands_below_others_are_completed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert completed("diffuse help se", capsys) == [
+        *("plain,settings", "plain,security"),
+        *("plain,sentinel", "plain,serve", "plain,service"),
+    ]
+    assert completed("diffuse help service pr", capsys) == ["plain,print"]
+    assert completed("diffuse help nowhere pr", capsys) == []
+    assert completed("diffuse config show ho", capsys) == ["plain,host"]
+
+
 def test_nobody_asks_for_completions_usually() -> None:
     assert answer_shell(cli, {}) is None
 
