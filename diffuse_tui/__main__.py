@@ -11,37 +11,47 @@ HELP = """\
 Usage: diffuse-tui [demo|attach|chat|web] [OPTIONS]
        diffuse-tui --no-ui COMMAND ...        the same as: diffuse COMMAND ...
 
-The terminal app of Diffuse: live coverage, replica health, this machine, and chat.
+The terminal app of Diffuse: live coverage, replica health, this machine, and
+chat.
 
-  (no command)   attach to the node that runs here, or start one that ends with the app
+  (no command)   attach to the node that runs here, or start one that ends with
+                 the app
   attach         attach only; never start a node
   chat           as without a command, with the chat open first
-  demo           start a sentinel and three small hosts here, then the app; quitting stops all
-  web            the app in a browser on this machine (needs the extra diffuse-tui[web])
+  demo           start a sentinel and three small hosts here, then the app;
+                 quitting stops all
+  web            the app in a browser on this machine (needs the extra
+                 diffuse-tui[web])
 
 Options:
   --bootstrap A,B     HOST:PORT of known nodes
   --model M           the model to show first
-  --theme NAME        dark, light, contrast or ansi (or DIFFUSE_THEME); the last one is remembered
+  --theme NAME        dark, light, contrast or ansi (or DIFFUSE_THEME); the last
+                      one is remembered
   --state-dir DIR     where this machine's node keeps its identity
-  --no-history        keep no conversation on the disk (or DIFFUSE_NO_HISTORY=1)
+  --no-history        keep no conversation on the disk (or
+                      DIFFUSE_NO_HISTORY=1)
   --network NAME      nodes of another network name are not talked to
-  --network-key-file F    the shared secret of a private network (or DIFFUSE_NETWORK_KEY)
+  --network-key-file F
+                      the shared secret of a private network (or
+                      DIFFUSE_NETWORK_KEY)
   --allow ID|FILE     talk to these nodes only
   --no-mdns           do not look for nodes on the LAN
   --hosts N           demo: host processes (default 3)
   --dtype D           demo: auto, fp32, bf16, int8 or int4
-  --port N            web: the port on 127.0.0.1 (default 8000); other options go to the app
+  --port N            web: the port on 127.0.0.1 (default 8000); other options
+                      go to the app
   --version, --help
 
-What is not given comes from DIFFUSE_* in the environment, else from the table [app] of
-config.toml (diffuse config show app). `diffuse help app` tells more.
+What is not given comes from DIFFUSE_* in the environment, else from the table
+[app] of config.toml (diffuse config show app). `diffuse help app` tells more.
 
 Examples:
   diffuse-tui demo
   diffuse-tui --bootstrap 192.168.1.20:9440 --model demo
 
-Inside, F1 lists the keys (`?` too, outside the prompt). Other commands: diffuse --help.
+Inside, F1 lists the keys (`?` too, outside the prompt). Other commands:
+diffuse --help.
 """
 
 

@@ -122,4 +122,6 @@ def test_the_help_of_the_app_is_there_whatever_options_come_before(
     with pytest.raises(SystemExit) as ended:
         main(list(words))
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("Usage: diffuse-tui [demo|attach|chat|web]")
+    shown = capsys.readouterr().out
+    assert shown.startswith("Usage: diffuse-tui [demo|attach|chat|web]")
+    assert max(map(len, shown.splitlines())) <= 80
