@@ -65,7 +65,7 @@ def test_what_others_said_cannot_command_a_terminal() -> None:
 
 
 def test_whether_a_network_was_found() -> None:
-    told(judge_look(view(MODEL), "", asked=True), "ok", "1 nodes")
+    told(judge_look(view(MODEL), "", asked=True), "ok", "1 node, of them 1 host; 1 model")
     told(judge_look(None, "nobody", asked=True), "problem", "--bootstrap")
     told(judge_look(None, "nobody", asked=False), "note", "nobody")
 

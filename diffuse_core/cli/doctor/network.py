@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from diffuse_core.cli.doctor.findings import Finding, note, ok, problem, warning
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.domain.selection import unreachable_text
-from diffuse_core.domain.standing import ranges_text
+from diffuse_core.domain.standing import counted, ranges_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +100,8 @@ def judge_look(view: NetworkView | None, why: str, asked: bool) -> Finding:
     """Whether a network was found. `asked`: addresses were given."""
     if view is not None:
         hosts = sum(node.role == "host" for node in view.nodes)
-        found = f"{len(view.nodes)} nodes, {hosts} of them hosts, {len(view.models)} models"
+        found = f"{counted(len(view.nodes), 'node')}, of them {counted(hosts, 'host')}; "
+        found += counted(len(view.models), "model")
         return ok("network", found, nodes=len(view.nodes), hosts=hosts, models=len(view.models))
     step = "start a node (`diffuse sentinel`, `diffuse host`), or give --bootstrap HOST:PORT"
     tell = problem if asked else note
@@ -173,14 +174,16 @@ def judge_models(view: NetworkView) -> list[Finding]:
 def _judge_model(model: ModelView) -> Finding:
     name = f"model {clean_line(model.id, 48)}"
     told = {"fingerprint": model.fingerprint, "state": model.state, "missing": model.missing}
-    found = f"{model.state}, {model.layers} layers in {model.contract} on {model.hosts} hosts"
+    found = f"{model.state}, {counted(model.layers, 'layer')} in {model.contract}"
+    found += f" on {counted(model.hosts, 'host')}"
     if model.missing:
         found += f"; held by nobody: {ranges_text(model.missing)}"
         step = f"add a host: diffuse host --model {model.id}"
         return warning(name, found, step, **told)
     if model.state == "Fragile":
         step = "one more host would make it Robust; see: diffuse plan --model ..."
-        return note(name, f"{found}; a layer has only {model.min_replicas}", step, **told)
+        held = counted(model.min_replicas, "holder")
+        return note(name, f"{found}; some layers have only {held}", step, **told)
     return ok(name, found, **told)
 
 
