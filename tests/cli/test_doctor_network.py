@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Any
+
 import msgspec
 import pytest
 
+from diffuse_core.cli.doctor.dialled import _connect
 from diffuse_core.cli.doctor.network import (
     AddressFacts,
     HereFacts,
@@ -21,6 +26,9 @@ from diffuse_core.cli.doctor.network import (
 from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import ModelView, NetworkView, NodeView
 from tests.cli.test_doctor_machine import told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AT = "10.0.0.1:9440"
 NODE = NodeView(
@@ -133,3 +141,27 @@ def test_how_the_node_here_is_met() -> None:
     told(judge_reach(direct), "ok", AT)
     relayed = msgspec.structs.replace(direct, relays=("cd" * 32,))
     told(judge_reach(relayed), "note", "through sentinel cdcdcdcd")
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def info(address: tuple[str, int]) -> tuple[int, int, int, str, Any]:
+    return (socket.AF_INET, socket.SOCK_STREAM, 0, "", address)
+
+
+async def test_a_name_leads_to_the_first_of_its_addresses_that_answers(
+    listening: socket.socket,
+) -> None:
+    with contextlib.closing(socket.socket()) as bound:
+        # Bound and not listened at: nobody else takes it, and who connects is refused.
+        bound.bind(("127.0.0.1", 0))
+        deaf, good = info(bound.getsockname()), info(listening.getsockname())
+        await _connect([deaf, good])
+        with pytest.raises(ConnectionRefusedError):
+            await _connect([deaf])
+    with pytest.raises(OSError, match="no address"):
+        await _connect([])

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.cli.doctor.in_thread import in_thread
@@ -65,7 +65,7 @@ async def _dial(address: str, links: Links, prober: Prober) -> AddressFacts:
         return AddressFacts(address, "resolve", f"no host is called {host!r}")
     try:
         async with asyncio.timeout(CONNECT_S):
-            await _connect(infos[0])
+            await _connect(infos)
     except TimeoutError:
         return AddressFacts(address, "connect", f"no answer within {CONNECT_S:g} s")
     except OSError as error:
@@ -74,12 +74,23 @@ async def _dial(address: str, links: Links, prober: Prober) -> AddressFacts:
     return await _open(address, links, prober)
 
 
-async def _connect(info: tuple[int, int, int, str, object]) -> None:
-    """Whether TCP gets there at all."""
-    family, kind, protocol, _, sockaddr = info
-    with socket.socket(family, kind, protocol) as sock:
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, sockaddr)  # type: ignore[arg-type]
+async def _connect(infos: Sequence[tuple[int, int, int, str, Any]]) -> None:
+    """Whether TCP gets there at all: at one of the addresses of a name, as a node tries them.
+
+    Raises:
+        OSError: at none; it is the last one's.
+    """
+    loop = asyncio.get_running_loop()
+    failed = OSError("it has no address")
+    for family, kind, protocol, _, sockaddr in infos:
+        try:
+            with socket.socket(family, kind, protocol) as sock:
+                sock.setblocking(False)
+                await loop.sock_connect(sock, sockaddr)
+                return
+        except OSError as error:
+            failed = error
+    raise failed
 
 
 async def _open(address: str, links: Links, prober: Prober) -> AddressFacts:
