@@ -42,13 +42,17 @@ class Prober:
     async def probe(self, link: Link, times: int = TIMES) -> Probe | None:
         """Ask so many times, one after the other; None where no answer came.
 
+        Over a link nothing gets lost: who once does not answer in time is asked no more.
+
         Raises:
             ChannelClosed: the link ended.
         """
         best: Probe | None = None
         for _ in range(times):
             found = await self._once(link)
-            if found is not None and (best is None or found.rtt_s < best.rtt_s):
+            if found is None:
+                break
+            if best is None or found.rtt_s < best.rtt_s:
                 best = found
         return best
 
