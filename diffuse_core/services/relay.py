@@ -129,6 +129,7 @@ class RelayService:
 
     async def _on_reserve(self, link: Link, _message: Reserve, _body: memoryview) -> None:
         if link.relayed_through is not None:
+            self.refused["limit"] += 1
             await link.send(RelayRefused("limit", "reserve over a direct link"))
             return
         now = self._clock.monotonic()
@@ -183,7 +184,6 @@ class RelayService:
             return
         problem = await self._carry(channel, NodeId(message.target))
         if problem is not None:
-            self.refused[problem] += 1
             await self._refuse(channel, problem)
 
     async def _on_join(self, link: Link, message: JoinCircuit, _body: memoryview) -> None:
@@ -205,6 +205,7 @@ class RelayService:
 
     async def _take_over(self, link: Link) -> Channel | None:
         if link.dialled or link.relayed_through is not None:
+            self.refused["limit"] += 1
             await link.send(RelayRefused("limit", _OWN_CHANNEL))
             return None
         channel = await self._links.surrender(link)
@@ -213,6 +214,7 @@ class RelayService:
         return channel
 
     async def _refuse(self, channel: Channel, problem: RelayProblem) -> None:
+        self.refused[problem] += 1
         with contextlib.suppress(ChannelClosed, TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await channel.send(encode(_refusal(problem)))

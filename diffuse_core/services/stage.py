@@ -184,6 +184,7 @@ class StageService:
             opening.add_done_callback(lambda _: self._opening.pop(link.remote, None))
         if not self._start(run):
             self._forget(run)
+            self.meter.tally.refused["busy"] += 1
             await link.send(SessionRefused(message.session, "busy", "too many sessions"))
 
     def _run(self, message: OpenSession, client: Link, need: int) -> StageRun:

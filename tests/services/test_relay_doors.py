@@ -43,6 +43,7 @@ async def test_nothing_is_relayed_for_who_comes_through_a_relay(
     assert "direct" in answer.detail or "own" in answer.detail
     figures = at.relay.figures()
     assert (figures.reservations, figures.circuits) == (0, 0)
+    assert at.relay.refused == {"limit": 1}
     await near.close()
     await serving
 

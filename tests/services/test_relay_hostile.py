@@ -59,6 +59,7 @@ async def test_nobody_joins_what_was_not_offered_to_it(
     for end in (source, other, relaying.end(4)):
         assert await refusal(await end.join(offer)) == "gone"
     assert await refusal(await target.ask(JoinCircuit(b"guess" + bytes(11)))) == "gone"
+    assert relaying.relay.refused == {"gone": 4}
     far = await target.join(offer)
     assert isinstance(await heard(far), CircuitReady)
     assert isinstance(await heard(near), CircuitReady)
