@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from diffuse_core.domain.bundle import MAX_BUNDLE_BYTES, Bundle, bundle_digest, open_bundle
 from diffuse_core.domain.coverage import holders
@@ -54,6 +55,8 @@ class BundleFetcher:
         self._cache = cache
         self._load = load
         self._loaded: dict[str, Tokenizer] = {}
+        self._loading: dict[str, asyncio.Future[Tokenizer]] = {}
+        self._first: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._waiting: dict[tuple[NodeId, str], asyncio.Future[tuple[BundlePart, bytes]]] = {}
         self._asked: dict[asyncio.Future[tuple[BundlePart, bytes]], Link] = {}
         directory.links.handle(BundlePart, self._on_part)
@@ -67,13 +70,32 @@ class BundleFetcher:
             ModelUnusable: what they sent does not match their signed records.
         """
         digest = model.bundle
-        if digest not in self._loaded:
-            bundle = await asyncio.to_thread(self._cached, digest) or await self._fetch_any(model)
-            tokenizer = await asyncio.to_thread(self._load, bundle)
-            while len(self._loaded) >= MAX_LOADED:
-                self._loaded.pop(next(iter(self._loaded)))
-            self._loaded[digest] = tokenizer
-        return self._loaded[digest]
+        if (known := self._loaded.get(digest)) is not None:
+            return known
+        # Many may ask at once, and a tokenizer takes much memory while it is loaded.
+        async with self._first.setdefault(digest, asyncio.Lock()):
+            if (known := self._loaded.get(digest)) is not None:
+                return known
+            if (loading := self._loading.get(digest)) is None:
+                cached = await asyncio.to_thread(self._cached, digest)
+                loading = self._begin(digest, cached or await self._fetch_any(model))
+            # Who goes away meanwhile leaves it to the next: a thread cannot be called off.
+            await asyncio.wait((loading,))
+            return loading.result()
+
+    def _begin(self, digest: str, bundle: Bundle) -> asyncio.Future[Tokenizer]:
+        loading = asyncio.get_running_loop().run_in_executor(None, self._load, bundle)
+        self._loading[digest] = loading
+        loading.add_done_callback(lambda done: self._end(digest, done))
+        return loading
+
+    def _end(self, digest: str, loading: asyncio.Future[Tokenizer]) -> None:
+        del self._loading[digest]
+        if loading.cancelled() or loading.exception() is not None:
+            return
+        while len(self._loaded) >= MAX_LOADED:
+            self._loaded.pop(next(iter(self._loaded)))
+        self._loaded[digest] = loading.result()
 
     async def _fetch_any(self, model: ModelRef) -> Bundle:
         problem: DiffuseError = Unreachable(
