@@ -11,6 +11,7 @@ import json
 import logging
 import logging.handlers
 import os
+import stat
 import sys
 import threading
 from datetime import UTC, datetime
@@ -94,8 +95,10 @@ class LogFile(logging.handlers.RotatingFileHandler):
 
     def _open(self) -> IO[str]:  # type: ignore[override]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        handle = os.open(self.baseFilename, flags, 0o600)
-        if hasattr(os, "fchmod"):
+        # A pipe that nobody reads would be waited for.
+        handle = os.open(self.baseFilename, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
+        # /dev/null is everybody's.
+        if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(handle).st_mode):
             os.fchmod(handle, 0o600)
         return os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
 

@@ -7,15 +7,13 @@ import logging
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diffuse_core.cli import log_lines
 from diffuse_core.cli.log_lines import JournalLines, JsonLines, LogFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEYS = ["time", "level", "logger", "message", "node"]
 NOISE = """
@@ -136,6 +134,21 @@ def test_a_log_file_is_private_and_all_of_them_together_stay_small(
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
     assert all(0 < file.stat().st_size <= 1000 for file in files)
     assert "line 199" in path.read_text()
+
+
+def test_only_a_file_is_taken_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(os, "fchmod", lambda _handle, mode: taken.append(mode))
+    for path in (Path(os.devnull), tmp_path / "log"):
+        LogFile(path).close()
+    assert taken == [0o600], "not the mode of a device"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="pipe"):
+        LogFile(tmp_path / "pipe")
 
 
 def test_a_log_file_is_no_link(tmp_path: Path) -> None:
