@@ -277,6 +277,19 @@ def test_files_for_containers_and_monitoring_come_along(kind: str) -> None:
         assert "STOPSIGNAL SIGTERM" in text
 
 
+def test_the_hosts_of_compose_hold_the_whole_demo_model() -> None:
+    """As `diffuse plan` tells for it in bf16: 54 MiB for an end, 9.8 for each of 30 layers."""
+    yaml: Any = pytest.importorskip("yaml")
+    services = yaml.safe_load(run("file", "compose"))["services"].values()
+    hosts = [one["command"] for one in services if one.get("command", [""])[0] == "host"]
+    layers = 0
+    for words in hosts:
+        given = dict(zip(words[1::2], words[2::2], strict=True))
+        assert given["--dtype"] == "bf16", "where bf16 is slow a host would take twice as much"
+        layers += int((int(given["--memory"].removesuffix("MiB")) - 54) / 9.8)
+    assert layers >= 30
+
+
 @pytest.mark.parametrize("kind", ["compose", "prometheus", "alerts"])
 def test_they_are_what_they_say(kind: str) -> None:
     yaml: Any = pytest.importorskip("yaml")
