@@ -2,7 +2,8 @@
 
     DiffuseError                exit  meaning and next step
     ├── UsageError               2    the request itself is wrong: change it
-    │   └── PromptTooLong        2    the prompt does not fit the model: shorten it
+    │   ├── PromptTooLong        2    the prompt does not fit the model: shorten it
+    │   └── ToolsUnknown         2    the model's template knows no tools: leave them out
     ├── ModelUnknown             3    no such model here or on the network: check the name or path
     │   └── ModelUnusable        3    the files are damaged, hostile or of no supported kind
     ├── ModelIncomplete          4    some layers are held by nobody: add a host, or wait
@@ -44,6 +45,10 @@ class UsageError(DiffuseError):
 
 class PromptTooLong(UsageError):
     """The prompt takes more positions than the model has."""
+
+
+class ToolsUnknown(UsageError):
+    """Tools were given, and the model's chat template has no words for them."""
 
 
 class ModelUnknown(DiffuseError):

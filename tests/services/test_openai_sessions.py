@@ -125,3 +125,4 @@ async def test_a_model_without_tools_in_its_template_says_so(split: Callable) ->
     )
     assert told.status == 400, told.body
     assert "tool" in told.error["message"]
+    assert told.error["param"] == "tools"

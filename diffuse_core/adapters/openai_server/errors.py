@@ -19,6 +19,7 @@ from diffuse_core.errors import (
     PromptTooLong,
     Refused,
     StagesLost,
+    ToolsUnknown,
     Unreachable,
     UsageError,
 )
@@ -166,6 +167,8 @@ def told_to_clients(error: DiffuseError) -> ApiError:
     match error:
         case PromptTooLong():
             return too_long(error, "messages")
+        case ToolsUnknown():
+            return ApiError(400, message, param="tools")
         case UsageError():
             return ApiError(400, message)
         case ModelUnusable():

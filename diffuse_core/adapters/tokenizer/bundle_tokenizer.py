@@ -11,7 +11,7 @@ from diffuse_core.adapters.tokenizer.quoted_words import QuotedWords, split_at
 from diffuse_core.adapters.tokenizer.text_stream import StoppableStream
 from diffuse_core.adapters.tokenizer.token_bytes import TokenBytes
 from diffuse_core.domain.tool_formats import SHOWN_TOKENS, find_format, tools_name
-from diffuse_core.errors import ModelUnusable, UsageError
+from diffuse_core.errors import ModelUnusable, ToolsUnknown, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,15 +88,16 @@ class BundleTokenizer:
         """Render the chat template, with the generation prompt, and encode it.
 
         Raises:
-            UsageError: the model has no template, or the template refuses these messages, or
-                there are tools and it knows none; or the chat is too long.
+            ToolsUnknown: there are tools, and the template knows none.
+            UsageError: the model has no template, or the template refuses these messages; or the
+                chat is too long.
             ModelUnusable: its tokenizer fails on the text.
         """
         if self._template is None:
             raise UsageError("the model has no chat template; send the prompt as it is (--raw)")
         name = self._tools_name
         if name is None and (tools or any(_has_tools(message) for message in messages)):
-            raise UsageError(
+            raise ToolsUnknown(
                 "the model's chat template knows no tools; leave them out, or use another model"
             )
         _check_size(messages, tools)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diffuse_core.errors import UsageError
+from diffuse_core.errors import ToolsUnknown
 from tests.adapters.openai_server.fake_answers import FakeAnswers
 from tests.adapters.openai_server.web import Web
 
@@ -111,10 +111,11 @@ async def test_a_model_of_no_known_form_gives_its_text() -> None:
 
 
 async def test_a_model_that_knows_no_tools_says_so() -> None:
-    answers = FakeAnswers(fails=UsageError("the model's chat template knows no tools"), after=-1)
+    answers = FakeAnswers(fails=ToolsUnknown("the model's chat template knows no tools"), after=-1)
     told = await Web(answers).chat(tools=[TOOL])
     assert told.status == 400
     assert "knows no tools" in told.error["message"]
+    assert told.error["param"] == "tools"
 
 
 @pytest.mark.parametrize(
