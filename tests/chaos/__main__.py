@@ -38,7 +38,11 @@ DAMAGE = ("rot", "corrupt")
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """What is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hosts", type=int, default=6)
