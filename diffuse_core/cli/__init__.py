@@ -59,11 +59,12 @@ def cli() -> None:
     """Run a language model that no single machine can hold, on many ordinary ones.
 
     \b
-    Try it:  diffuse demo --ask "What is the capital of France?"
-    By hand: diffuse sentinel
-             diffuse host --model demo --bootstrap 127.0.0.1:9440 --memory 150MiB
-             diffuse query --model demo --prompt "Hello"
-    The app: diffuse-tui
+    Try it:   diffuse demo --ask "What is the capital of France?"
+    By hand:  diffuse host --model demo                  # in one terminal
+              diffuse query --prompt "Hello"             # in another
+    Machines: diffuse sentinel                           # on one, A
+              diffuse host --model demo --bootstrap A:9440 --memory 300MiB
+    The app:  diffuse-tui
     """
 
 
