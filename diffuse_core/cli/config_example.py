@@ -3,13 +3,14 @@
 EXAMPLE = """\
 # Settings of Diffuse. Take out the `#` before a line to let it count.
 #
-# A flag counts most, then the environment, then this file, then the default. Every option of every
-# command may stand here as it is called there (with - or _), but for those of a single call, as
-# --prompt or --json. `diffuse COMMAND --help` lists them; `diffuse config show COMMAND` tells what
-# counts now and where it comes from; `diffuse config check` reads all of it; `diffuse help
+# A flag counts most, then the environment, then this file, then the default.
+# Every option of every command may stand here as it is called there (with - or
+# _), but for those of a single call, as --prompt or --json. `diffuse COMMAND
+# --help` lists them; `diffuse config show COMMAND` tells what counts now and
+# where it comes from; `diffuse config check` reads all of it; `diffuse help
 # settings` tells more.
 
-# --- for every command that has the option, and for the app -------------------------------------
+# --- for every command that has the option, and for the app ------------------
 
 # bootstrap = ["192.168.1.20:9440", "sentinel.example.org:9440"]
 # network = "ours"
@@ -21,7 +22,7 @@ EXAMPLE = """\
 # log-level = "info"
 # model = "demo"
 
-# --- for one command; it wins over the above ----------------------------------------------------
+# --- for one command; it wins over the above ---------------------------------
 
 # [host]
 # model = "HuggingFaceTB/SmolLM2-1.7B-Instruct"
@@ -39,7 +40,7 @@ EXAMPLE = """\
 # [demo]
 # hosts = 2
 
-# --- for the terminal app -----------------------------------------------------------------------
+# --- for the terminal app ----------------------------------------------------
 
 # [app]
 # theme = "dark"

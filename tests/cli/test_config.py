@@ -129,6 +129,7 @@ def test_init_writes_a_file_once(file: Path, capsys: pytest.CaptureFixture[str])
     assert run(["config", "init"]) == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_text() == EXAMPLE
+    assert max(map(len, EXAMPLE.splitlines())) <= 80
     file.write_text("threads = 2\n")
     assert run(["config", "init"]) == 2
     assert "is there already, and is not overwritten" in capsys.readouterr().err

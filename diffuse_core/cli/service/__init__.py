@@ -184,8 +184,8 @@ def status(scope: Scope | None, name: str | None, as_json: bool) -> int:
 def deploy_file(kind: str) -> None:
     """Print a file for containers or monitoring, to begin with.
 
-    container: how an image is built. compose: a sentinel, a host and Prometheus. grafana: a
-    dashboard, to import. prometheus: what to scrape. alerts: what to be woken for.
+    container: how an image is built. compose: a sentinel, two hosts, the API and Prometheus.
+    grafana: a dashboard, to import. prometheus: what to scrape. alerts: what to be woken for.
 
     \b
     diffuse service file container > Containerfile
