@@ -44,7 +44,8 @@ class Completion:
         self._head = {
             "id": new_id(shape.prefix),
             "created": created,
-            "model": model.id,
+            # A name that would be another variant's if it was sent back is not told.
+            "model": pinned if "@" in asked.request.model else model.id,
             "system_fingerprint": model.fingerprint,
         }
 

@@ -33,6 +33,13 @@ async def test_a_whole_answer_has_the_shape_of_the_reference() -> None:
     }
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_asks_for_a_variant_is_told_its_whole_name(stream: bool) -> None:
+    told = await Web(FakeAnswers()).chat(model=f"tiny@{PRINT[:8]}", stream=stream)
+    answers = told.chunks() if stream else [told.json()]
+    assert {answer["model"] for answer in answers} == {f"tiny@{PRINT}"}
+
+
 async def test_what_is_asked_for_without_a_word_is_what_the_api_promises() -> None:
     answers = FakeAnswers()
     await Web(answers).chat()
