@@ -277,6 +277,17 @@ def test_files_for_containers_and_monitoring_come_along(kind: str) -> None:
         assert "STOPSIGNAL SIGTERM" in text
 
 
+@pytest.mark.parametrize("model", ["./m", "../m", "m.gguf", "~/m"])
+def test_what_is_plainly_a_path_is_made_absolute_before_it_is_there(model: str) -> None:
+    """A unit may be printed before the model has come; the service begins elsewhere."""
+    (line,) = [
+        line for line in run("print", "host", "--model", model).splitlines() if "ExecS" in line
+    ]
+    named = line.rpartition(" ")[2]
+    assert named.startswith("/"), line
+    assert run("print", "host", "--model", "no/such").count(" no/such\n") == 1
+
+
 def test_the_hosts_of_compose_hold_the_whole_demo_model() -> None:
     """As `diffuse plan` tells for it in bf16: 54 MiB for an end, 9.8 for each of 30 layers."""
     yaml: Any = pytest.importorskip("yaml")

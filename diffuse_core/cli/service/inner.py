@@ -109,7 +109,8 @@ def _absolute(options: Sequence[str]) -> list[str]:
 
 
 def _path(option: str, value: str) -> str:
-    looks = os.sep in value or value.endswith(".gguf") or value.startswith(("~", "."))
-    if option in FILES or (option in MAYBE_FILES and looks and full_path(value).exists()):
+    plain = value.endswith(".gguf") or value.startswith(("~", "."))
+    maybe = plain or (os.sep in value and full_path(value).exists())
+    if option in FILES or (option in MAYBE_FILES and maybe):
         return str(full_path(value))
     return value
