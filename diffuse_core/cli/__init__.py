@@ -22,7 +22,7 @@ from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.cli.plan import plan
 from diffuse_core.cli.quarantine import quarantine
 from diffuse_core.cli.query import query
-from diffuse_core.cli.root import RootGroup, complete_paths
+from diffuse_core.cli.root import RootGroup, complete_paths, name_numbers
 from diffuse_core.cli.serve import serve
 from diffuse_core.cli.service import service
 from diffuse_core.cli.stop import drain, stop
@@ -95,6 +95,7 @@ for _command in COMMANDS:
     cli.add_command(_command)
 switch_both_ways(cli)
 complete_paths(cli)
+name_numbers(cli)
 
 
 def _open_missing_streams() -> None:

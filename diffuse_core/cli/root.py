@@ -83,6 +83,16 @@ def complete_command(
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def name_numbers(root: click.Command) -> None:
+    """Call numbers so, in help and errors: click says `FLOAT RANGE`, `not a valid float range`."""
+    for _, command in commands_below(root):
+        for param in command.params:
+            if isinstance(param.type, click.FloatRange):
+                param.type.name = "number"
+            elif isinstance(param.type, click.IntRange):
+                param.type.name = "integer"
+
+
 def complete_paths(root: click.Command) -> None:
     """Let shells complete paths where options and arguments take some."""
     for _, command in commands_below(root):

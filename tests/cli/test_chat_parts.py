@@ -71,6 +71,8 @@ def test_what_is_typed_is_set(
     [
         ("temperature", "nan", "no usable number"),
         ("temperature", "101", "temperature: 101"),
+        ("temperature", "hot", "'hot' is not a valid number."),
+        ("top-k", "all", "'all' is not a valid integer."),
         ("temperature", "", "temperature is 0; /set temperature VALUE"),
         ("temprature", "1", "did you mean temperature?"),
         ("colour", "1", "there are temperature, top-p"),
