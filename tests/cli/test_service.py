@@ -250,6 +250,29 @@ def test_what_systemd_says_of_it(place: Path) -> None:
     assert '"ActiveState": "active"' in run("status", "--system", "--json")
 
 
+def test_one_that_does_not_run_is_told_by_the_exit_code(place: Path) -> None:
+    tool = place / "bin" / "systemctl"
+    tool.write_text("#!/bin/sh\necho ActiveState=failed\n")
+    found = CliRunner().invoke(cli, ["service", "status", "--system"], standalone_mode=False)
+    assert found.return_value == 5
+
+
+def test_settings_that_do_not_reach_the_service_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('network = "abc"\n')
+    monkeypatch.setenv("DIFFUSE_CONFIG", str(file))
+    monkeypatch.setenv("DIFFUSE_NETWORK", "abc")
+    found = CliRunner().invoke(cli, ["service", "print", "--system", "sentinel"])
+    assert "DIFFUSE_NETWORK" in found.stderr
+    assert str(file) in found.stderr
+    assert "abc" not in found.stdout
+    monkeypatch.delenv("DIFFUSE_NETWORK")
+    found = CliRunner().invoke(cli, ["service", "print", "--user", "sentinel"])
+    assert str(file) not in found.stderr.replace("DIFFUSE_CONFIG", "")
+
+
 def test_where_there_is_no_systemd_that_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from diffuse_core.cli.service.installed import (
     write_unit,
 )
 from diffuse_core.cli.service.unit import Scope, Unit, check_name, check_unit, words_of
+from diffuse_core.errors import Unreachable
 
 KINDS = {
     "container": "Containerfile",
@@ -164,7 +165,7 @@ def uninstall(scope: Scope | None, name: str | None, force: bool, now: bool) -> 
 @named
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 def status(scope: Scope | None, name: str | None, as_json: bool) -> int:
-    """Tell what systemd knows of a service. Exit code 0 where it runs, else 1.
+    """Tell what systemd knows of a service. Exit code 0 where it runs, else 5.
 
     \b
     diffuse service status
@@ -176,7 +177,7 @@ def status(scope: Scope | None, name: str | None, as_json: bool) -> int:
         print_json(found)
     else:
         click.echo(table([(key, value) for key, value in found.items() if value]))
-    return 0 if found.get("ActiveState") == "active" else 1
+    return 0 if found.get("ActiveState") == "active" else Unreachable.exit_code
 
 
 @service.command("file")
@@ -210,6 +211,12 @@ def _unit(words: tuple[str, ...], given: dict[str, Any]) -> Unit:
         given["run_as"],
     )
     check_unit(unit)
+    if left := unit.left_out(os.environ):
+        click.echo(
+            f"diffuse: {', '.join(left)}: set here, and not for the service; give as options what "
+            "its command needs",
+            err=True,
+        )
     return unit
 
 

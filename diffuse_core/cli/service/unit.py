@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import diffuse_core
+from diffuse_core.config_file import config_path
 from diffuse_core.domain.sizes import parse_size
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from diffuse_core.cli.service.inner import Inner
 
@@ -124,6 +125,13 @@ class Unit:
                 yield f"{flag}{equals}${{CREDENTIALS_DIRECTORY}}/{keys[value]}"
             else:
                 yield word
+
+    def left_out(self, environ: Mapping[str, str]) -> list[str]:
+        """Settings of whoever asks for the unit, which do not count in it."""
+        names = [name for name in sorted(environ) if name.startswith("DIFFUSE_") and environ[name]]
+        path = config_path(environ)
+        own = self.scope == "system" and path != CONFIG and path.is_file()
+        return [*names, *([str(path)] if own else [])]
 
     def _keys(self) -> Iterator[tuple[str, Path]]:
         """The files with secrets, which systemd reads for whoever it runs as."""
