@@ -76,9 +76,17 @@ class Server:
             assert time.monotonic() < until, self.log()
             time.sleep(0.2)
 
+    def until_served(self) -> str:
+        """A model's name; the server's picture of the network may be some seconds old."""
+        until = time.monotonic() + PATIENCE_S
+        while not (models := self.ask("GET", "/v1/models")[1].get("data")):
+            assert time.monotonic() < until, self.log()
+            time.sleep(0.2)
+        return str(models[0]["id"])
+
     def stream(self, prompt: str) -> http.client.HTTPResponse:
         """An answer that takes a while, of which something came."""
-        model = self.ask("GET", "/v1/models")[1]["data"][0]["id"]
+        model = self.until_served()
         asked = {"model": model, "prompt": prompt, "max_tokens": 1900, "ignore_eos": True}
         answer = self.send("POST", "/v1/completions", **asked, stream=True)
         assert answer.status == 200
@@ -134,7 +142,7 @@ def test_it_starts_without_a_network_and_finds_what_comes(
     assert server.ask("GET", "/v1/models") == (200, {"object": "list", "data": []})
     processes.start_host("host", str(talkative.path))
     processes.until_servable()
-    model = server.ask("GET", "/v1/models")[1]["data"][0]["id"]
+    model = server.until_served()
     asked = {"model": model, "prompt": CANARY, "max_tokens": 4}
     assert server.ask("POST", "/v1/completions", **asked)[0] == 200
     for name in ("sentinel", "host"):
@@ -149,6 +157,7 @@ def test_it_starts_without_a_network_and_finds_what_comes(
     processes.start_host("host", str(talkative.path))
     processes.until_servable()
     server.until_healthy()
+    server.until_served()
     assert server.ask("POST", "/v1/completions", **asked)[0] == 200
     assert CANARY not in server.log()
     assert server.headers["Authorization"].split()[1] not in server.log()
