@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
+FOR_TESTS = ("DIFFUSE_CACHE_DIR", "DIFFUSE_SIM_", "DIFFUSE_UPDATE_SNAPSHOTS")
 # Nothing that tests run speaks on the real LAN, nor is it changed by the user's own settings.
+for name in [name for name in os.environ if name.startswith("DIFFUSE_")]:
+    if not name.startswith(FOR_TESTS):
+        del os.environ[name]
 os.environ["DIFFUSE_MDNS"] = "0"
 os.environ["DIFFUSE_CONFIG"] = os.devnull
-for name in ("DIFFUSE_NETWORK", "DIFFUSE_NETWORK_KEY", "DIFFUSE_STATE_DIR"):
-    os.environ.pop(name, None)
 
 
 def pytest_collection_finish() -> None:
@@ -27,6 +31,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Commands that run in the process of the tests say for all of it what is logged."""
+    loggers = [logging.getLogger(name) for name in (None, "diffuse_core")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+    root = loggers[0]
+    for handler in list(root.handlers):
+        if type(handler.formatter).__module__.startswith("diffuse_core"):
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")
