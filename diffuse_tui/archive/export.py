@@ -6,10 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from diffuse_core.domain.saved_chat import MAX_BYTES
 from diffuse_core.errors import UsageError
 from diffuse_core.text_files import read_bytes, write_export
 from diffuse_tui.presenter.export import JSON, MARKDOWN, file_text, slug
-from diffuse_tui.presenter.export_json import MAX_BYTES, from_json
+from diffuse_tui.presenter.export_json import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

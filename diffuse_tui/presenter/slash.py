@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffuse_core.domain import slash
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_core.domain.slash import NAME_CHARS, Command, Said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_MATCHES = 50
-_NAME_CHARS = 40
-
-
-class Command(NamedTuple):
-    """One command: its name, what may follow ("" for nothing), and what it does."""
-
-    name: str
-    argument: str
-    what: str
-
 
 COMMANDS: tuple[Command, ...] = (
     Command("new", "", "begin a new conversation"),
@@ -43,13 +35,6 @@ COMMANDS: tuple[Command, ...] = (
 _BY_NAME = {command.name: command for command in COMMANDS}
 
 
-class Said(NamedTuple):
-    """A command that exists, and the text behind its name."""
-
-    name: str
-    rest: str
-
-
 class Unknown(NamedTuple):
     """No such command; the one that was meant, perhaps."""
 
@@ -61,7 +46,7 @@ class Unknown(NamedTuple):
         """What to tell."""
         meant = f"; did you mean /{self.nearest}?" if self.nearest else ""
         hint = "" if self.nearest else "; / lists them, // sends a question that begins with /"
-        return f"there is no command /{clean_line(self.name, _NAME_CHARS)}{meant}{hint}"
+        return f"there is no command /{clean_line(self.name, NAME_CHARS)}{meant}{hint}"
 
 
 class Match(NamedTuple):
@@ -81,14 +66,10 @@ class Words(NamedTuple):
 
 def read(text: str) -> Said | Unknown | str:
     """What a prompt says: a command, one that does not exist, or a question."""
-    if not text.startswith("/"):
-        return text
-    if text.startswith("//"):
-        return text[1:]
-    name, rest = _split(text)
-    if name in _BY_NAME:
-        return Said(name, rest)
-    return Unknown(name, _nearest(name))
+    found = slash.read(text)
+    if isinstance(found, str) or found.name in _BY_NAME:
+        return found
+    return Unknown(found.name, slash.nearest(found.name, _BY_NAME))
 
 
 def is_typed(text: str) -> bool:
@@ -138,7 +119,7 @@ def _of_names(text: str) -> Iterator[Match]:
 
 
 def _of_arguments(text: str, words: Words) -> Iterator[Match]:
-    name, rest = _split(text)
+    name, rest = slash.parts(text)
     match name:
         case "model":
             for model in words.models:
@@ -182,16 +163,3 @@ def _of_settings(text: str) -> Iterator[Match]:
             yield Match(f"{before}{setting.name} ", setting.name, what)
         elif not naming and setting.name == parts[-2] and not parts[-1]:
             yield Match(text, f"{setting.name} ...", what)
-
-
-def _split(text: str) -> tuple[str, str]:
-    head, _, rest = text[1:].partition(" ")
-    name, line_break, more = head.partition("\n")
-    return name.lower(), (f"{more} {rest}" if line_break else rest).strip()
-
-
-def _nearest(name: str) -> str | None:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name[:_NAME_CHARS], _BY_NAME, n=1, cutoff=0.5)
-    return near[0] if near else None

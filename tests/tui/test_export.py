@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_core.errors import UsageError
-from diffuse_tui.presenter import export_json, export_markdown
+from diffuse_tui.presenter import export_markdown
 from diffuse_tui.presenter.dialogue import Dialogue, KeptTurn
 from diffuse_tui.presenter.export import file_text, slug
 from diffuse_tui.presenter.export_json import from_json, to_json
@@ -197,12 +197,6 @@ def test_what_is_no_conversation_is_refused(change: dict[str, object], why: str)
 def test_what_is_no_json_is_refused(data: bytes) -> None:
     with pytest.raises(UsageError, match="no conversation of Diffuse"):
         from_json(data)
-
-
-def test_a_file_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_json, "MAX_BYTES", 10)
-    with pytest.raises(UsageError, match="too large"):
-        from_json(b"x" * 11)
 
 
 def test_the_ending_chooses_the_form() -> None:

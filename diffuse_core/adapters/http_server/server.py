@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
-import socket
 from typing import TYPE_CHECKING
 
 from uvicorn.config import Config
@@ -15,6 +13,7 @@ from uvicorn.server import ServerState
 from diffuse_core.adapters.http_server.limits import HttpLimits
 from diffuse_core.adapters.http_server.protocol import BoundedProtocol
 from diffuse_core.adapters.http_server.refusal import log_defect, plain
+from diffuse_core.binding import bind_problem
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,7 +124,10 @@ async def serve_http(
             backlog=BACKLOG,
         )
     except (OSError, UnicodeError, OverflowError) as error:
-        raise UsageError(_bind_problem(host, port, error)) from error
+        told = bind_problem(
+            host, port, error, of_host="--host", of_port="--port", what="serve HTTP"
+        )
+        raise UsageError(told) from error
     server = HttpServer(listener, state, bounds)
     watching = asyncio.create_task(server.watch(), name="http:watch")
     try:
@@ -158,17 +160,3 @@ def _configured(app: ASGIApp, limits: HttpLimits) -> Config:
     )
     config.load()
     return config
-
-
-def _bind_problem(host: str, port: int, error: Exception) -> str:
-    code = error.errno if isinstance(error, OSError) else 0
-    if isinstance(error, socket.gaierror | UnicodeError):
-        return f"cannot serve HTTP on {host!r}: no such host; give an address of this machine"
-    if code == errno.EADDRINUSE:
-        return f"port {port} is in use; give another with --port, or stop what uses it"
-    if code == errno.EACCES:
-        return f"port {port} may not be bound by this user; give one above 1023 with --port"
-    # asyncio skips addresses of other machines from Python 3.13 on, and then has no errno.
-    if code in (errno.EADDRNOTAVAIL, None):
-        return f"{host} is no address of this machine; give one that is with --host"
-    return f"cannot serve HTTP on {host}:{port}: {error}; give another --host or --port"

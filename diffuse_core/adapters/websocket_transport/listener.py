@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import functools
 import http
 import logging
 import secrets
-import socket
 from typing import TYPE_CHECKING, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -33,6 +31,7 @@ from diffuse_core.adapters.websocket_transport.gate import (
     Inbound,
 )
 from diffuse_core.adapters.websocket_transport.unfinished import Unfinished
+from diffuse_core.binding import bind_problem
 from diffuse_core.domain.channel import Handshake, HandshakeFailed
 from diffuse_core.errors import UsageError
 
@@ -99,7 +98,8 @@ class WebSocketListener:
                 **OPTIONS,
             )
         except (OSError, UnicodeError, OverflowError) as error:
-            raise UsageError(_bind_problem(host, port, error)) from error
+            told = bind_problem(host, port, error, of_host="--listen", of_port="--listen")
+            raise UsageError(told) from error
         self._address = format_address(self._server.sockets[0].getsockname())
 
     async def close(self) -> None:
@@ -172,17 +172,3 @@ def _answer_http(connection: ServerConnection, request: Request) -> Response | N
     if any("websocket" in value.lower() for value in request.headers.get_all("Upgrade")):
         return None
     return connection.respond(http.HTTPStatus.UPGRADE_REQUIRED, _GREETING)
-
-
-def _bind_problem(host: str, port: int, error: Exception) -> str:
-    code = error.errno if isinstance(error, OSError) else 0
-    if isinstance(error, socket.gaierror | UnicodeError):
-        return f"cannot listen on {host!r}: no such host; give an address of this machine"
-    if code == errno.EADDRINUSE:
-        return f"port {port} is in use; choose another with --listen or stop what uses it"
-    if code == errno.EACCES:
-        return f"port {port} may not be bound by this user; choose one above 1023 with --listen"
-    # asyncio skips addresses of other machines from Python 3.13 on, and then has no errno.
-    if code in (errno.EADDRNOTAVAIL, None):
-        return f"{host} is no address of this machine; choose one with --listen"
-    return f"cannot listen on {host}:{port}: {error}; choose another address with --listen"

@@ -10,12 +10,13 @@ from diffuse_core.cli.chat import saved
 from diffuse_core.cli.chat.asker import say
 from diffuse_core.cli.chat.commands import help_lines
 from diffuse_core.domain.plain_text import clean, clean_line, shorten
+from diffuse_core.domain.saved_chat import MAX_BYTES
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from diffuse_core.cli.chat.asker import Asker
-    from diffuse_core.cli.chat.commands import Said
     from diffuse_core.cli.chat.knobs import Knobs
+    from diffuse_core.domain.slash import Said
     from diffuse_core.domain.view import NetworkView
     from diffuse_core.ports import Clock
 
@@ -164,7 +165,7 @@ class Actions:
         if not path:
             raise UsageError("/load needs a file that /save wrote, or the app")
         async with asyncio.timeout(FILE_S):
-            data = await asyncio.to_thread(read_bytes, path, saved.MAX_BYTES)
+            data = await asyncio.to_thread(read_bytes, path, MAX_BYTES)
         file = saved.from_json(data)
         self._knobs.load(file.parameters)
         asker = self._asker

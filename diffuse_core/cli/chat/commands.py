@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from diffuse_core.domain import slash
 from diffuse_core.domain.plain_text import clean_line
-
-_NAME_CHARS = 40
-
-
-class Command(NamedTuple):
-    """One command: its name, what may follow ("" for nothing), and what it does."""
-
-    name: str
-    argument: str
-    what: str
-
+from diffuse_core.domain.slash import NAME_CHARS, Command, Said, nearest
 
 COMMANDS: tuple[Command, ...] = (
     Command("help", "", "these commands"),
@@ -47,13 +38,6 @@ _BY_NAME = {command.name: command for command in COMMANDS}
 _LABEL_WIDTH = 17
 
 
-class Said(NamedTuple):
-    """A command that exists, and the text behind its name."""
-
-    name: str
-    rest: str
-
-
 class Unknown(NamedTuple):
     """No such command, or more than it takes; `sentence` is what to tell."""
 
@@ -62,14 +46,10 @@ class Unknown(NamedTuple):
 
 def read(text: str) -> Said | Unknown | str:
     """What was typed: a command, one that does not exist, or a question."""
-    if not text.startswith("/"):
-        return text
-    if text.startswith("//"):
-        return text[1:]
-    head, _, rest = text[1:].partition(" ")
-    name, line_break, more = head.partition("\n")
-    typed = name.lower()
-    rest = (f"{more} {rest}" if line_break else rest).strip()
+    found = slash.read(text)
+    if isinstance(found, str):
+        return found
+    typed, rest = found
     known = ALIASES.get(typed, typed)
     if known not in _BY_NAME:
         return Unknown(_unknown(typed))
@@ -88,15 +68,7 @@ def help_lines() -> list[str]:
 
 def _unknown(name: str) -> str:
     near = nearest(name, (*_BY_NAME, *ALIASES))
-    told = f"there is no command /{clean_line(name, _NAME_CHARS)}"
+    told = f"there is no command /{clean_line(name, NAME_CHARS)}"
     if near is not None:
         return f"{told}; did you mean /{near}?"
     return f"{told}; /help lists them, // begins a question with a /"
-
-
-def nearest(name: str, known: tuple[str, ...]) -> str | None:
-    """The name that was meant, perhaps."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name[:_NAME_CHARS], known, n=1, cutoff=0.5)
-    return near[0] if near else None

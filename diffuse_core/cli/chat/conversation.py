@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from diffuse_core.domain.context import TOKEN_CHARS, Context, context, room, token_chars
+from diffuse_core.domain.saved_chat import MAX_TURNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diffuse_core.domain.view import ChatMessage
 
-MAX_TURNS = 5_000
 State = Literal["done", "stopped", "failed"]
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diffuse_core.cli.asking_options import asked
-from diffuse_core.cli.chat.commands import nearest
 from diffuse_core.domain.plain_text import clean_line
+from diffuse_core.domain.slash import nearest
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:

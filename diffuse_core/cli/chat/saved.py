@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
-from diffuse_core.cli.chat.conversation import MAX_TURNS, State, Turn
+from diffuse_core.cli.chat.conversation import State, Turn
 from diffuse_core.domain.plain_text import clean, clean_line
-from diffuse_core.errors import UsageError
+from diffuse_core.domain.saved_chat import (
+    FORMAT,
+    VERSION,
+    SavedChat,
+    SavedTurn,
+    decode_chat,
+    encode_chat,
+)
 
-FORMAT = "diffuse.conversation"
-VERSION = 1
-MAX_BYTES = 64 * 2**20
-"""Of a file that is read back."""
 _FENCE = re.compile(r"^\s{0,3}(`{3,}|~{3,})", re.MULTILINE)
 
-Text = Annotated[str, msgspec.Meta(max_length=1_000_000)]
-Name = Annotated[str, msgspec.Meta(max_length=300)]
-Time = Annotated[float, msgspec.Meta(ge=0.0, le=1e11)]
 
+class Saved(SavedChat, frozen=True, kw_only=True):
+    """A chat in the app's own form; of what that holds beside it nothing is kept."""
 
-class _Turn(msgspec.Struct, frozen=True, kw_only=True):
-    question: Text
-    answer: Text = ""
-    state: Literal["streaming", "done", "stopped", "failed", "cut"] = "done"
-    model: Name = ""
-    at: Time = 0.0
-
-
-class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds; fields that are not known are passed over."""
-
-    format: str
-    version: Annotated[int, msgspec.Meta(ge=1)]
-    model: Name = ""
-    system: Text = ""
-    parameters: dict[str, Any] = {}
-    created: Time = 0.0
-    changed: Time = 0.0
-    turns: Annotated[tuple[_Turn, ...], msgspec.Meta(max_length=MAX_TURNS)] = ()
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def as_turns(self) -> list[Turn]:
         """The turns; an answer that was left open, or cut by a crash, counts as stopped."""
@@ -55,22 +39,18 @@ def to_json(
     turns: list[Turn], model: str, system: str, parameters: dict[str, Any], now: float
 ) -> str:
     """A conversation in the app's own form (`/export json` there)."""
-    file = Saved(
-        format=FORMAT,
-        version=VERSION,
-        model=model,
-        system=system,
-        parameters=parameters,
-        created=turns[0].at if turns else now,
-        changed=now,
-        turns=tuple(_Turn(**turn._asdict()) for turn in turns),
+    return encode_chat(
+        Saved(
+            format=FORMAT,
+            version=VERSION,
+            model=model,
+            system=system,
+            parameters=parameters,
+            created=turns[0].at if turns else now,
+            changed=now,
+            turns=tuple(SavedTurn(**turn._asdict()) for turn in turns),
+        )
     )
-    text = msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
-    # What could steer a terminal is in it as an escape, which reads back as the same.
-    odd = {c for c in text if c != "\n" and clean(c) != c}
-    for each in odd:
-        text = text.replace(each, f"\\u{ord(each):04x}")
-    return text + "\n"
 
 
 def from_json(data: bytes) -> Saved:
@@ -79,15 +59,7 @@ def from_json(data: bytes) -> Saved:
     Raises:
         UsageError: it is no conversation, of a newer version, or beyond all bounds.
     """
-    try:
-        file = msgspec.json.decode(data, type=Saved)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"this is no conversation of Diffuse ({error}); see /save") from error
-    if file.format != FORMAT:
-        raise UsageError("this is no conversation of Diffuse; /save one as JSON to see the form")
-    if file.version > VERSION:
-        raise UsageError("the file is of a newer version of Diffuse; update this one")
-    return file
+    return decode_chat(data, Saved)
 
 
 def to_markdown(turns: list[Turn], model: str, system: str) -> str:
