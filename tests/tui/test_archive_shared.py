@@ -21,6 +21,8 @@ _ROOT = Path(__file__).parents[2]
 
 _WRITER = """
 import sys
+sys.path.insert(0, "tests/tui")
+from tui_archive import put_turn
 from diffuse_tui.archive.store import NOT_KEPT, Archive
 from diffuse_tui.presenter.dialogue import KeptTurn
 from diffuse_tui.presenter.parameters import Params
