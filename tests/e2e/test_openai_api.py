@@ -146,7 +146,7 @@ def test_logprobs_of_a_chat_are_as_many_as_its_tokens(client: openai.OpenAI) -> 
         (
             {"tools": [{"type": "function", "function": {"name": "f"}}]},
             openai.BadRequestError,
-            None,
+            "tools",
         ),
     ],
 )
