@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -13,6 +14,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = run(arguments)
     except KeyboardInterrupt:
         code = 130
+    # All is done: Ctrl+C from here on ends the process, with no word of Python's about it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 NO_UI = "--no-ui"
@@ -61,6 +62,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = _run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         code = 130
+    # All is done: Ctrl+C from here on ends the process, with no word of Python's about it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
 
 

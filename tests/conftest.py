@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,11 +35,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """Commands that run in the process of the tests say for all of it what is logged."""
+def process_as_before() -> Iterator[None]:
+    """Commands that run in the process of the tests say for all of it what is logged.
+
+    And what Ctrl+C does once they are over.
+    """
+    on_interrupt = signal.getsignal(signal.SIGINT)
     loggers = [logging.getLogger(name) for name in (None, "diffuse_core")]
     levels = [logger.level for logger in loggers]
     yield
+    if signal.getsignal(signal.SIGINT) is not on_interrupt:
+        signal.signal(signal.SIGINT, on_interrupt)
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
     root = loggers[0]

@@ -230,9 +230,10 @@ class Queries:
         for index, one in enumerate(told):
             tokens = tuple(one["token_ids"])
             reason = one["finish_reason"]
-            left = reason == "cancelled"
-            # One of several may have broken off, which is not this one's fault.
-            broke = code if reason == "error" else 0
+            left = reason == "cancelled" or (struck and reason == "error")
+            # One of several may have broken off, which is not this one's fault; the code of one
+            # that was struck tells of the blow.
+            broke = code if reason == "error" and not struck else 0
             right = self._answers.right(question, ask.tokens, index)
             error = one.get("error", err[-300:])
             found.append(

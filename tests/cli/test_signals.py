@@ -67,3 +67,24 @@ def test_a_second_one_ends_it_at_once(service: object, number: int, code: int) -
     assert process.wait(10) == code
     assert time.monotonic() - start < LONG_S / 2
     assert process.stdout.read() == "closed\n"
+
+
+@pytest.mark.parametrize("program", ["diffuse_core", "diffuse_tui"])
+def test_ctrl_c_after_the_last_word_leaves_no_traceback(program: str) -> None:
+    ends_slowly = (
+        "import atexit, time\n"
+        "atexit.register(lambda: (print('ends', flush=True), time.sleep(60)))\n"
+        f"from {program}.__main__ import main\n"
+        "main(['--version'])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", ends_slowly],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline().startswith("diffuse")
+        assert process.stdout.readline() == "ends\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=10) == ("", "")
+    assert process.returncode == -signal.SIGINT
