@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from diffuse_core.defects import place_of_defect
 
 if TYPE_CHECKING:
     from starlette.types import Send
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Headers = list[tuple[bytes, bytes]]
-MAX_FRAMES = 12
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,9 @@ async def refuse(
     await send({"type": "http.response.body", "body": body})
 
 
-def place_of(error: BaseException) -> str:
-    """Where an error came from and its kind, without its text, in which a prompt may stand."""
-    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
-    places = " > ".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames)
-    return f"{type(error).__name__} at {places}"
-
-
 def log_defect(what: str, error: BaseException) -> None:
     """Log where `what` failed."""
-    log.error("%s failed: %s", what, place_of(error))
+    log.error("%s failed: %s", what, place_of_defect(error))
 
 
 DEFECT = Refusal(

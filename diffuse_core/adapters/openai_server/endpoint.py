@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import traceback
 from typing import TYPE_CHECKING, Protocol
 
 from diffuse_core.adapters.openai_server.errors import ApiError, defect, ending, told_to_clients
 from diffuse_core.adapters.openai_server.reply import Reply
+from diffuse_core.defects import place_of_defect
 from diffuse_core.errors import DiffuseError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Endpoint:
         except DiffuseError as error:
             await reply.error(told_to_clients(error))
         except Exception as error:  # noqa: BLE001 - nothing but its place may be told
-            _log.error("a defect of the API: %s", _place(error))
+            _log.error("a defect of the API: %s", place_of_defect(error))
             await reply.error(defect())
 
 
@@ -96,10 +96,3 @@ async def _last_word(reply: Reply) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORD_S):
                 await reply.error(ending())
-
-
-def _place(error: Exception) -> str:
-    """Where an error arose. What it says is not told: it may hold a prompt."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in frames[-6:])
-    return f"{type(error).__name__} at {lines}"
