@@ -67,8 +67,7 @@ class Gossip:
     Args:
         identity: signs our own record.
         rng: chooses whom to talk to.
-        boot_ms: Unix time in milliseconds when the process started; orders our records after
-            those of earlier runs.
+        boot_ms: Unix milliseconds of the process's start; orders our records after older ones.
         max_nodes: most nodes to know of, tombstones included.
         verdicts: what is known of records' contents; may be shared within a process.
     """
@@ -190,8 +189,7 @@ class Gossip:
         """Nothing can be delivered to `node`: no address, a refused dial or a broken channel.
 
         Counts as a failed direct probe; repeated, and with no other node reaching it either, it
-        makes the node dead in about two seconds. A dial that merely timed out is no such
-        evidence: report it late or not at all, ordinary probes will find out.
+        makes the node dead in about two seconds. A dial that merely timed out is no evidence.
         """
         self._at(now)
         self._detector.unreachable(node, now)
@@ -251,6 +249,10 @@ class Gossip:
         """Take what happened, in words."""
         events, self._events = list(self._events), deque(maxlen=MAX_EVENTS)
         return events
+
+    def drain_deaths(self) -> list[NodeId]:
+        """Take the nodes that were found dead: what led to them leads nowhere any more."""
+        return self._roster.take_deaths()
 
     def _at(self, now: float) -> None:
         self._now = now
@@ -353,8 +355,6 @@ class Gossip:
         self._spread_at = max(self._spread_at, now)
         if self._sync_at == math.inf:
             self._sync_at, self._expire_at = now + SYNC_FIRST_S, now + EXPIRE_INTERVAL_S
-
-    # --- comparing ------------------------------------------------------------------------
 
     def _sync(self, now: float) -> None:
         """Compare notes with a live node, soon after we joined and then now and then."""

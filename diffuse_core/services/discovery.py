@@ -95,7 +95,7 @@ class Discovery:
         while True:
             live = self._live()
             now = self._node.clock.monotonic()
-            for contact in self._contacts.due(now, live, self._node.links.linked()):
+            for contact in self._contacts.due(now, live, self._node.links.speaking()):
                 task = self._node.tasks.spawn(self._try(contact), f"join {contact.addresses[0]}")
                 if task is None:
                     self._contacts.failed(contact, alone=not live)

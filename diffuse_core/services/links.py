@@ -18,7 +18,7 @@ from diffuse_core.errors import ChannelClosed, Unreachable
 from diffuse_core.services.link import Link, Traffic
 from diffuse_core.services.loopback import loopback
 from diffuse_core.services.places import Places, dialable
-from diffuse_core.services.race import race
+from diffuse_core.services.race import none_answered, race
 from diffuse_core.services.tasks import TaskOwner
 from diffuse_core.services.ways import Ways
 
@@ -147,9 +147,28 @@ class Links:
         return {node: list(links) for node, links in self._open.items()}
 
     def find(self, node: NodeId) -> Link | None:
-        """An open link to `node`, if there is one."""
-        links = [link for link in self._open.get(node, ()) if not (link.closed or link.doubted)]
-        return links[-1] if links else None
+        """An open link to `node` over which it may be heard, if there is one."""
+        for link in reversed(self._open.get(node, ())):
+            if not (link.closed or link.doubted or link.silent):
+                return link
+        return None
+
+    def speaking(self) -> set[NodeId]:
+        """The nodes with an open link that did not fall silent."""
+        return {
+            node
+            for node, links in self._open.items()
+            if any(not (link.closed or link.silent) for link in links)
+        }
+
+    def fell_silent(self, node: NodeId) -> None:
+        """`node` answers over no link that is open: dial it anew.
+
+        After a cut what was sent over a link meanwhile goes out when TCP tries again, which may be
+        as long after the cut as that took.
+        """
+        for link in self._open.get(node, ()):
+            link.fell_silent()
 
     def doubt(self, link: Link) -> None:
         """A relayed link led to silence: use its way last, and none that came over it before."""
@@ -257,13 +276,18 @@ class Links:
         finally:
             if not result.done():
                 self._dialling.pop(node, None)
-                result.set_exception(problem or _none_answered(node, problems))
+                result.set_exception(problem or none_answered(node, problems))
 
     def _register(self, link: Link) -> None:
         if not link.dialled:
             # We may know a better way to it than it does to us.
             link.doubted = self.ways.is_bad(link.remote, link.relayed_through)
-        self._open.setdefault(link.remote, []).append(link)
+        mine = self._open.setdefault(link.remote, [])
+        for other in mine:
+            if other.silent:
+                # Its other end may never learn that it is of no use any more.
+                self._tasks.spawn(_hang_up(other), f"hang up {short_text(link.remote)}")
+        mine.append(link)
         waiting = None if link.doubted else self._dialling.pop(link.remote, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(link)
@@ -366,19 +390,3 @@ async def _hang_up(link: Link) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SILENT_CLOSE_S if link.silent else None):
             await link.close()
-
-
-def _none_answered(node: NodeId, problems: list[Unreachable]) -> Unreachable:
-    """Why no address of a node led to it; caused by a TimeoutError where all were silent."""
-    if not problems:
-        return Unreachable(f"node {short_text(node)} advertises no address that can be dialled")
-    if len(problems) == 1:
-        return problems[0]
-    causes = [problem.__cause__ for problem in problems]
-    spoke = [cause for cause in causes if not isinstance(cause, TimeoutError)]
-    error = Unreachable(
-        f"node {short_text(node)} answers at none of its {len(problems)} addresses: "
-        + "; ".join(map(str, problems))
-    )
-    error.__cause__ = (spoke or causes)[0]
-    return error

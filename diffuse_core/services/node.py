@@ -87,6 +87,7 @@ class Node:
         self._deliveries = Deliveries(self)
         self._sayings = Sayings()
         self._wake = asyncio.Event()
+        self._pumping: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
         self._addresses: tuple[str, ...] = ()
         self._capacity = 0
@@ -120,7 +121,7 @@ class Node:
         bound = self._listener.address.rpartition(":")[2]
         self._addresses = tuple(_with_port(place, bound) for place in reachable_at)
         self._publish()
-        self.tasks.spawn(self._pump(), "gossip")
+        self._pumping = self.tasks.spawn(self._pump_on(), "gossip")
         self.discovery.start(bootstrap)
         return self._listener.address
 
@@ -272,6 +273,18 @@ class Node:
             self.joined.set()
         self._wake.set()
 
+    @property
+    def gossips(self) -> bool:
+        """Whether it takes part in the network: false before the start, and after a defect."""
+        return self._pumping is not None and not self._pumping.done()
+
+    async def _pump_on(self) -> None:
+        try:
+            await self._pump()
+        except Exception:
+            self.note("error", "this node gossips no more, for a defect in it: restart it")
+            raise
+
     async def _pump(self) -> None:
         while True:
             now = self.clock.monotonic()
@@ -279,6 +292,8 @@ class Node:
             self._flush()
             for level, text in self._gossip.drain_events():
                 self.note(level, text)
+            for node in self._gossip.drain_deaths():
+                self.links.fell_silent(node)
             wait = min(MAX_TICK_S, max(0.0, self._gossip.next_deadline() - self.clock.monotonic()))
             self._wake.clear()
             try:

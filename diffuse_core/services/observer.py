@@ -133,7 +133,8 @@ class Observer:
         return self._pulled_bytes
 
     async def _pull_again(self) -> None:
-        open_links = [links[-1] for links in self.links.linked().values() if not links[-1].silent]
+        linked = self.links.linked()
+        open_links = [links[-1] for links in linked.values() if not links[-1].silent]
         # Who told us before has the best right to be asked.
         open_links.sort(key=lambda link: link is not self._asked)
         for link in open_links[:MAX_AGAIN]:
@@ -141,7 +142,8 @@ class Observer:
                 return
         places = [
             Place(address, node)
-            for node in self._members
+            # Last those that are linked with us, and silent.
+            for node in sorted(self._members, key=lambda node: node in linked)
             if self.links.find(node) is None
             for address in self.addresses(node)
         ]

@@ -8,10 +8,13 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from diffuse_core.domain.identity import short_text
 from diffuse_core.errors import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+
+    from diffuse_core.domain.identity import NodeId
 
 STAGGER_S = 0.25
 MAX_DIALS = 8
@@ -85,3 +88,19 @@ async def _give_up(running: set[asyncio.Task[D]]) -> None:
         if not isinstance(outcome, BaseException):
             with contextlib.suppress(Unreachable):
                 await outcome.close()
+
+
+def none_answered(node: NodeId, problems: list[Unreachable]) -> Unreachable:
+    """Why no address of a node led to it; caused by a TimeoutError where all were silent."""
+    if not problems:
+        return Unreachable(f"node {short_text(node)} advertises no address that can be dialled")
+    if len(problems) == 1:
+        return problems[0]
+    causes = [problem.__cause__ for problem in problems]
+    spoke = [cause for cause in causes if not isinstance(cause, TimeoutError)]
+    error = Unreachable(
+        f"node {short_text(node)} answers at none of its {len(problems)} addresses: "
+        + "; ".join(map(str, problems))
+    )
+    error.__cause__ = (spoke or causes)[0]
+    return error

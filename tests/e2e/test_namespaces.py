@@ -88,10 +88,17 @@ class Lan:
         """Wait until it holds; the seconds it took."""
         begin = time.monotonic()
         while not condition():
-            assert time.monotonic() - begin < seconds, {
-                name: self.processes.log(name)[-1500:] for name in ("s", *HOSTS)
-            }
+            if time.monotonic() - begin >= seconds:
+                pytest.fail(self.told(f"not in {seconds:.0f} s"))
         return time.monotonic() - begin
+
+    def told(self, what: str) -> str:
+        """What it was, what each node sees and what each has logged."""
+        told = [f"{what}, at {time.strftime('%H:%M:%S')}"]
+        for name in ("s", *HOSTS):
+            log = self.processes.log(name)[-3000:]
+            told.append(f"--- {name} sees {self.standing(name)}, held {self.held(name)}:\n{log}")
+        return "\n".join(told)
 
     def answers(self, asking: str) -> tuple[int, float]:
         """One query from a namespace: its exit code, right words checked, and its seconds."""
