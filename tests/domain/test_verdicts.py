@@ -46,6 +46,36 @@ def test_verdicts_are_bounded(checked: list[SignedRecord]) -> None:
     assert len(checked) == 5
 
 
+def test_of_one_node_few_are_kept_however_often_it_signs(checked: list[SignedRecord]) -> None:
+    verdicts = Verdicts()
+    verdicts.read(signed(2))
+    for sequence in range(1, 100):
+        verdicts.read(signed(1, sequence))
+    assert len(verdicts) == module.OF_ONE + 1
+    before = len(checked)
+    assert verdicts.read(signed(1, 99)) is not None
+    assert verdicts.read(signed(2)) is not None
+    assert len(checked) == before
+    assert verdicts.read(signed(1, 1)) is not None
+    assert len(checked) == before + 1
+
+
+def test_of_what_is_not_sound_little_is_kept(checked: list[SignedRecord]) -> None:
+    verdicts = Verdicts()
+    for number in range(module.UNSOUND + 10):
+        assert verdicts.read(SignedRecord(str(number).encode(), bytes(64))) is None
+    assert len(verdicts) == module.UNSOUND
+
+
+def test_what_is_forgotten_leaves_nothing_behind() -> None:
+    verdicts = Verdicts(2)
+    for number in (1, 2, 3, 4):
+        verdicts.read(signed(number, 1))
+        verdicts.read(signed(number, 2))
+    assert len(verdicts) == 2
+    assert list(map(len, verdicts._keys.values())) == [2]
+
+
 def test_oversized_records_are_not_even_hashed(checked: list[SignedRecord]) -> None:
     assert Verdicts().read(SignedRecord(bytes(MAX_RECORD_BYTES + 1), bytes(64))) is None
     assert checked == []
