@@ -138,6 +138,8 @@ class Vitals:
         """How it is. Whoever gets an answer knows that the event loop turns."""
         if self._compute is not None and not self._compute.alive:
             return Health(False, False, "the thread that computes has ended; restart the host")
+        if not self._node.gossips:
+            return Health(False, False, "gossip has ended; restart the node")
         if self._host is None or state_of(self._host) == "ready":
             return Health(True, True)
         return Health(True, False, f"the host is not ready: {self._host.phase_text()}")

@@ -130,6 +130,22 @@ async def test_health_tells_ready_from_alive(split: Callable) -> None:
     assert hosted(vitals.figures()).state == "failed"
 
 
+async def test_a_node_whose_gossip_broke_is_not_alive(
+    split: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster: Cluster = await split(1)
+    host = cluster.hosts[0]
+    vitals = vitals_of(host)
+
+    def broken(_now: float) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(host.node._gossip, "tick", broken)
+    await until(lambda: not host.node.gossips)
+    assert vitals.health() == Health(False, False, "gossip has ended; restart the node")
+    assert any("gossips no more" in event.text for event in host.node.events)
+
+
 async def test_a_sentinel_counts_what_it_relays(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
