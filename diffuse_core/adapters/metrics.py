@@ -139,10 +139,10 @@ def of_server(
 
 
 def _of_loop(lags: Lags, tasks: int) -> Iterator[Metric]:
-    recent = {"0.5": lags.p50_s, "0.99": lags.p99_s, "1": lags.max_s}
-    yield _gauges(
-        "loop_lag_seconds", "How late the event loop is, last minute.", "quantile", recent
-    )
+    # Not `quantile`, which is kept for summaries.
+    recent = {"50": lags.p50_s, "99": lags.p99_s, "100": lags.max_s}
+    text = "How late the event loop is, last minute."
+    yield _gauges("loop_lag_seconds", text, "percentile", recent)
     yield _gauge("loop_lag_ever_max_seconds", "The longest lag since the start.", lags.ever_max_s)
     yield _gauge("tasks", "Tasks of the event loop.", tasks)
 

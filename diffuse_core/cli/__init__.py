@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -14,9 +17,11 @@ from diffuse_core.cli.completions import answer_shell, completions
 from diffuse_core.cli.config import config
 from diffuse_core.cli.demo import demo
 from diffuse_core.cli.doctor import doctor
+from diffuse_core.cli.early_log import wants_json
 from diffuse_core.cli.help_topics import help_
 from diffuse_core.cli.identity import identity
 from diffuse_core.cli.layers import switch_both_ways
+from diffuse_core.cli.log_lines import set_logging, tell_error
 from diffuse_core.cli.look import models, status
 from diffuse_core.cli.nodes import host, node, sentinel
 from diffuse_core.cli.plan import plan
@@ -29,6 +34,9 @@ from diffuse_core.cli.stop import drain, stop
 from diffuse_core.cli.verify import verify
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import EXIT_INTERRUPTED, DiffuseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXIT_PIPE = 141
 EXIT_OUTPUT = 74
@@ -105,18 +113,55 @@ def _open_missing_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
-def _drop_output() -> None:
+def _keep_others_out() -> None:
+    """Whatever umask we were given: what we make is for nobody in the world to write.
+
+    Private files are so anyway, but not the directories above them, as `~/.local/state`.
+    """
+    os.umask(os.umask(0o077) | stat.S_IWOTH)
+
+
+def _output_failed(error: OSError) -> int:
+    """Say so where that helps anybody; the exit code."""
+    gone = isinstance(error, BrokenPipeError)  # Whoever read our output.
+    if not gone:
+        reason = (error.strerror or str(error)).lower()
+        where = "" if error.filename is None else f": {error.filename}"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        mend = "; make room, or write elsewhere" if full else ""
+        _tell(f"cannot write or read what was asked: {reason}{where}{mend}", EXIT_OUTPUT)
+    _drop(sys.stdout)
+    return EXIT_PIPE if gone else EXIT_OUTPUT
+
+
+def _tell(message: str, exit_code: int, show: Callable[[], None] | None = None) -> None:
+    """Say what ended a command, in the form that log lines have; `show` says it to people."""
+    if tell_error(message, exit_code):
+        return
+    try:
+        if show is None:
+            click.echo(f"diffuse: {clean(message)}", err=True)
+        else:
+            show()
+    except OSError:  # Nobody can be told; the exit code tells it.
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
     """Keep Python from flushing what cannot be written once more at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run a command; its exit code. Errors meant for people are printed, never a traceback."""
     _open_missing_streams()
+    _keep_others_out()
     if (answered := answer_shell(cli, os.environ)) is not None:
         return answered
+    given = sys.argv[1:] if arguments is None else arguments
+    if wants_json(cli, given, os.environ):
+        set_logging(None, "json")
     try:
-        given = sys.argv[1:] if arguments is None else arguments
         with cli.make_context("diffuse", list(given)) as context:
             result = cli.invoke(context)
         sys.stdout.flush()
@@ -125,17 +170,11 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.Abort:
         return EXIT_INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        _tell(error.format_message(), error.exit_code, error.show)
         return error.exit_code
     except DiffuseError as error:
-        click.echo(f"diffuse: {clean(str(error))}", err=True)
+        _tell(str(error), error.exit_code)
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone; keep Python from complaining at exit.
-        _drop_output()
-        return EXIT_PIPE
     except OSError as error:
-        click.echo(f"diffuse: cannot write or read what was asked: {error}", err=True)
-        _drop_output()
-        return EXIT_OUTPUT
+        return _output_failed(error)
     return result if isinstance(result, int) else 0

@@ -9,6 +9,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from click.shell_completion import ShellComplete
+
 PROGRAM = "diffuse"
 VARIABLE = "_DIFFUSE_COMPLETE"
 """In it the shell asks us for completions, instead of running a command."""
@@ -27,16 +29,17 @@ def completions(shell: str) -> None:
     fish:
       diffuse completions fish > ~/.config/fish/completions/diffuse.fish
 
-    It counts from the next shell on. Bash needs version 4.4 or later. Names of models on the
-    network are not completed.
+    It counts from the next shell on. Bash needs version 4.4 or later. Of models those are
+    completed that are on this machine: files, directories, `demo`, and what came from the hub.
     """
-    from click.shell_completion import get_completion_class
-
     root = click.get_current_context().find_root().command
-    found = get_completion_class(shell)
-    if found is None:  # Only of a click that has lost one of its three.
-        raise click.UsageError(f"there are no completions for {shell}")
-    click.echo(found(root, {}, PROGRAM, VARIABLE).source(), nl=False)
+    click.echo(_asking(root, shell).source(), nl=False)
+
+
+def _asking(root: click.Command, shell: str) -> ShellComplete:
+    from diffuse_core.cli.shell_scripts import SHELLS
+
+    return SHELLS[shell](root, {}, PROGRAM, VARIABLE)
 
 
 def answer_shell(root: click.Command, environ: Mapping[str, str]) -> int | None:
@@ -44,6 +47,11 @@ def answer_shell(root: click.Command, environ: Mapping[str, str]) -> int | None:
     asked = environ.get(VARIABLE)
     if not asked:
         return None
-    from click.shell_completion import shell_complete
+    from diffuse_core.cli.shell_scripts import SHELLS
 
-    return shell_complete(root, {}, PROGRAM, VARIABLE, asked)
+    shell, _, wanted = asked.partition("_")
+    if shell not in SHELLS or wanted not in ("complete", "source"):
+        return 1
+    asking = _asking(root, shell)
+    click.echo(asking.complete() if wanted == "complete" else asking.source())
+    return 0

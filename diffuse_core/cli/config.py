@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from diffuse_core.cli.common import print_json, table
-from diffuse_core.cli.config_rows import Row, check_rows, rows_of, tables, unknown_variables
+from diffuse_core.cli.config_rows import ALL, Row, check_rows, rows_of, tables, unknown_variables
 from diffuse_core.cli.layers import checked_config, commands_below
 from diffuse_core.cli.root import complete_command
 from diffuse_core.config_file import ConfigFile, config_path
@@ -35,8 +36,17 @@ def _root() -> click.Command:
     return click.get_current_context().find_root().command
 
 
+def _complete(
+    context: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Commands as they are called, and what else has settings."""
+    found = complete_command(context, param, incomplete)
+    others = () if context.params.get(param.name or "") else (ALL, "app")
+    return found + [CompletionItem(name) for name in others if name.startswith(incomplete)]
+
+
 @config.command()
-@click.argument("command", nargs=-1, shell_complete=complete_command)
+@click.argument("command", nargs=-1, shell_complete=_complete)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: all of every command.")
 def show(command: tuple[str, ...], as_json: bool) -> None:
     """Show settings, their values, and where each comes from.
@@ -179,7 +189,10 @@ def init() -> None:
             f"{found} is there already, and is not overwritten; edit it, or move it away"
         ) from None
     except OSError as error:
-        raise UsageError(f"cannot write {found}: {(error.strerror or '').lower()}") from error
+        raise UsageError(
+            f"cannot write {found}: {(error.strerror or '').lower()}; mend that, or name another "
+            "file in DIFFUSE_CONFIG"
+        ) from error
     with os.fdopen(made, "w", encoding="utf-8") as file:
         file.write(EXAMPLE)
     click.echo(f"wrote {found}; nothing is set in it yet")

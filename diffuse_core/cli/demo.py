@@ -12,6 +12,7 @@ from diffuse_core.cli.answer import stream_answer
 from diffuse_core.cli.aside import print_timings
 from diffuse_core.cli.common import chosen_contract, common, dtyped, run_until_done, set_logging
 from diffuse_core.cli.hints import on_network
+from diffuse_core.cli.log_lines import tell
 from diffuse_core.cli.terminal import Bar
 from diffuse_core.configuration import MOST_HOSTS
 from diffuse_core.errors import UsageError
@@ -48,7 +49,7 @@ def demo(**given: Any) -> None:
     diffuse-tui demo
     diffuse demo --ask "What is the capital of France?"
     """
-    set_logging(given["log_level"], given["log_format"])
+    set_logging(given["log_level"], given["log_format"], no_data=given["ask"] is None)
     if given["bootstrap"]:
         raise UsageError("demo makes a network of its own; leave out --bootstrap")
     if given["network"].allowed is not None:
@@ -67,13 +68,14 @@ async def _demo(given: dict[str, Any]) -> None:
             await _ask(network, given)
             return
         where = f"--bootstrap {network.sentinel}{on_network(given['network'])}"
-        click.echo(
-            f"the demo model is servable. Reach it from another terminal:\n"
+        tell(
+            "the demo model is servable. Reach it from another terminal:\n"
             f'  diffuse query {where} --model demo --prompt "Hello"\n'
             f"  diffuse chat {where} --model demo\n"
             f"  diffuse status {where}\n"
             f"  diffuse-tui {where}\n"
-            "Ctrl+C stops everything."
+            "Ctrl+C stops everything.",
+            address=network.sentinel,
         )
         await network.watch()
 
@@ -104,12 +106,14 @@ async def demo_network(
         await running.start(shape, contract, device.threads)
         yield running
     finally:
-        _say("stopping")
-        await running.stop()
+        try:
+            _say("stopping")
+        finally:  # Also where nobody reads any more what is said.
+            await running.stop()
 
 
 def _say(text: str) -> None:
-    click.echo(f"demo: {text}", err=True)
+    tell(f"demo: {text}", err=True)
 
 
 async def _ask(network: DemoNetwork, given: dict[str, Any]) -> None:

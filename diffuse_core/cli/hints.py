@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffuse_core.configuration import SECRET_VARIABLE
@@ -30,6 +31,17 @@ def command_here(
     if network is None:
         return f"diffuse {command}{placed}"
     return f"diffuse {command}{placed}{_named(network)}{_keyed(network, os.environ)}"
+
+
+def command_of_key(command: str, state: str | None, environ: Mapping[str, str]) -> str:
+    """`diffuse COMMAND`, which reads a key of this process, for another shell.
+
+    What a service of systemd keeps is for its own user only, whom `service ask` acts as.
+    """
+    place = environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if not place:
+        return command_here(command, state)
+    return f"sudo diffuse service ask --name {shlex.quote(Path(place).name)} {command}"
 
 
 def on_network(network: NetworkOptions) -> str:

@@ -5,6 +5,7 @@ Prompts and answers are never logged at any level.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
@@ -16,6 +17,8 @@ import sys
 import threading
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
+
+import click
 
 from diffuse_core.domain.plain_text import clean
 from diffuse_core.errors import DiffuseError, UsageError
@@ -117,35 +120,41 @@ class LogFile(logging.handlers.RotatingFileHandler):
         return False
 
 
-class _Stderr(io.TextIOBase):
-    """Stands in for sys.stderr: what anything writes there becomes lines of the log."""
+class _Lines(io.TextIOBase):
+    """Stands in for sys.stderr or sys.stdout: what is written there becomes lines of the log."""
 
-    def __init__(self, real: IO[str]) -> None:
-        self._real = real
+    def __init__(self, real: IO[str], logger: str) -> None:
+        self.real = real
+        self._logger = logger
         self._held = threading.local()
 
     def write(self, text: str) -> int:
         """Log each line; an unfinished one waits for its end."""
         if getattr(self._held, "busy", False):
             # The log itself has something to complain about.
-            return self._real.write(text)
+            return self.real.write(text)
         waiting = getattr(self._held, "text", "") + text.replace("\r", "\n")
         *lines, rest = waiting.split("\n")
         self._held.text = rest[-MAX_LINE:]
         self._held.busy = True
         try:
             for line in filter(str.strip, lines):
-                logging.getLogger("stderr").warning("%s", clean(line[:MAX_LINE]))
+                logging.getLogger(self._logger).warning("%s", clean(line[:MAX_LINE]))
         finally:
             self._held.busy = False
         return len(text)
 
     def flush(self) -> None:
-        """What is written is gone at once."""
+        """Whole lines are gone at once; progress bars flush what is none yet."""
+
+    def finish(self) -> None:
+        """Log what this thread has written of a line that gets no end any more."""
+        if getattr(self._held, "text", ""):
+            self.write("\n")
 
     def fileno(self) -> int:
         """The descriptor of the real one."""
-        return self._real.fileno()
+        return self.real.fileno()
 
     def isatty(self) -> bool:
         """No terminal: nobody is to draw here."""
@@ -158,12 +167,17 @@ class _Stderr(io.TextIOBase):
 
 
 def set_logging(
-    level: str | None, form: str, default: str = "warning", file: Path | None = None
+    level: str | None,
+    form: str,
+    default: str = "warning",
+    file: Path | None = None,
+    *,
+    no_data: bool = False,
 ) -> None:
     """Log to stderr, or to `file` instead. Prompts and answers are never logged at any level.
 
     With the form "json" every line is an object: also warnings, tracebacks, and what libraries
-    and other threads print.
+    and other threads print, on stdout as well where the command has `no_data` to write there.
 
     Raises:
         UsageError: the file cannot be written.
@@ -177,10 +191,68 @@ def set_logging(
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("diffuse_core").setLevel((level or default).upper())
-    if form == "json" or file is not None:
+    as_json = form == "json"
+    if as_json:
+        atexit.register(finish_lines)
+    if as_json or file is not None:
         _take_all()
-    if form == "json" and file is None and not isinstance(sys.stderr, _Stderr):
-        sys.stderr = _Stderr(sys.stderr)
+    elif isinstance(sys.stderr, _Lines):
+        _give_back()
+    sys.stderr = _Lines(_real(sys.stderr), "stderr") if as_json else _real(sys.stderr)
+    sys.stdout = _Lines(_real(sys.stdout), "stdout") if as_json and no_data else _real(sys.stdout)
+
+
+def finish_lines() -> None:
+    """Log what was written of lines that get no end any more, as this process ends."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, _Lines):
+            stream.finish()
+
+
+def _real(stream: Any) -> Any:
+    return stream.real if isinstance(stream, _Lines) else stream
+
+
+def _as_json() -> JsonLines | None:
+    """What makes objects of lines; None where they are for people."""
+    formatters = (handler.formatter for handler in logging.getLogger().handlers)
+    return next((one for one in formatters if isinstance(one, JsonLines)), None)
+
+
+def lines_are_json() -> bool:
+    """Whether lines of the log are for programs."""
+    return _as_json() is not None
+
+
+def tell(text: str, *, err: bool = False, level: int = logging.INFO, **more: Any) -> None:
+    """Print what a command says of itself; where the log is JSON it is a line of that.
+
+    Args:
+        text: For people.
+        err: Print to stderr.
+        level: How grave it is. It is told whatever --log-level says.
+        more: The same in pieces, for programs.
+    """
+    if _as_json() is None:
+        click.echo(text, err=err)
+        return
+    log = logging.getLogger("diffuse_core.cli")
+    log.handle(log.makeRecord(log.name, level, "", 0, text, (), None, extra=more))
+
+
+def tell_error(message: str, exit_code: int) -> bool:
+    """Say on stderr what ends a command, as an object; false, and not done, where lines are text.
+
+    In a log file it is not: see `errors_logged`.
+    """
+    formatter = _as_json()
+    if formatter is None:
+        return False
+    log, more = logging.getLogger("diffuse_core"), {"exit_code": exit_code}
+    record = log.makeRecord(log.name, logging.ERROR, "", 0, message, (), None, extra=more)
+    with contextlib.suppress(OSError, ValueError):
+        print(formatter.format(record), file=_real(sys.stderr), flush=True)
+    return True
 
 
 def name_node(node: str) -> None:
@@ -191,27 +263,15 @@ def name_node(node: str) -> None:
 
 
 @contextlib.contextmanager
-def errors_logged(form: str, file: Path | None) -> Iterator[None]:
-    """Log the error that ends a service where its log is no text on stderr, and then exit.
-
-    Raises:
-        SystemExit: with the error's exit code.
-    """
-    if form != "json" and file is None:
-        yield
-        return
+def errors_logged(file: Path | None) -> Iterator[None]:
+    """Log the error that ends a service where its log is a file; who runs it is told as well."""
     try:
         yield
     except DiffuseError as error:
-        same = file is not None and _same_file(file)
-        if same and form != "json":
-            # Printed to stderr it gets there.
-            raise
-        log = logging.getLogger("diffuse_core")
-        log.error("%s", error, extra={"exit_code": error.exit_code})  # noqa: TRY400 - not a defect
-        if file is not None and not same:
-            raise
-        raise SystemExit(error.exit_code) from None
+        if file is not None and not _same_file(file):
+            log = logging.getLogger("diffuse_core")
+            log.error("%s", error, extra={"exit_code": error.exit_code})  # noqa: TRY400 - no defect
+        raise
 
 
 def _same_file(file: Path) -> bool:
@@ -223,8 +283,7 @@ def _same_file(file: Path) -> bool:
 
 def _handler(file: Path | None) -> logging.Handler:
     if file is None:
-        stream = sys.stderr
-        return logging.StreamHandler(stream._real if isinstance(stream, _Stderr) else stream)
+        return logging.StreamHandler(_real(sys.stderr))
     try:
         return LogFile(file)
     except OSError as error:
@@ -274,3 +333,11 @@ def _take_all() -> None:
     sys.excepthook = uncaught
     threading.excepthook = in_thread
     sys.unraisablehook = unraisable
+
+
+def _give_back() -> None:
+    """Undo `_take_all`."""
+    logging.captureWarnings(capture=False)
+    sys.excepthook = sys.__excepthook__
+    threading.excepthook = threading.__excepthook__
+    sys.unraisablehook = sys.__unraisablehook__

@@ -24,7 +24,7 @@ from diffuse_core.cli.common import (
 )
 from diffuse_core.cli.hints import on_network
 from diffuse_core.cli.layers import from_flag
-from diffuse_core.cli.log_lines import errors_logged, name_node
+from diffuse_core.cli.log_lines import errors_logged, finish_lines, name_node, tell
 from diffuse_core.cli.operated import operated, operations
 from diffuse_core.cli.relay_limits import limited, relay_limits
 from diffuse_core.cli.stop import MAX_DRAIN_S
@@ -156,10 +156,11 @@ def host(**given: Any) -> int:
 
 
 def _run(given: dict[str, Any], role: Any) -> int:
-    form, file = given["log_format"], given["log_file"]
-    set_logging(given["log_level"], form, "info", file)
-    with errors_logged(form, file):
+    file = given["log_file"]
+    set_logging(given["log_level"], given["log_format"], "info", file, no_data=True)
+    with errors_logged(file):
         code = _run_service(given, _options(given, role))
+    finish_lines()
     sys.stdout.flush()
     sys.stderr.flush()
     # The executor thread may be deep in a computation or an import that nobody waits for now.
@@ -272,11 +273,12 @@ def _tell(
     from diffuse_core.domain.relayed_address import is_relayed
 
     name_node(node[:SHORT_LENGTH])
-    click.echo(f"{role} {node} listens on {bound}")
+    tell(f"{role} {node} listens on {bound}", role=role, id=node, address=bound)
     dialled = [address for address in reachable if not is_relayed(address)]
     if dialled and role != "client":
         where = f"--bootstrap {dialled[0]}{on_network(network)}"
-        click.echo(f"others join with: diffuse host --model M {where}")
+        command = f"diffuse host --model M {where}"
+        tell(f"others join with: {command}", command=command)
 
 
 async def _watch_parent(stop: asyncio.Event) -> asyncio.ReadTransport:

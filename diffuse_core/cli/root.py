@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 
 from diffuse_core.cli.layers import LayeredGroup, commands_below
 from diffuse_core.configuration import nearest
+from diffuse_core.errors import DiffuseError
 
 SECTIONS = {
     "Be a part of the network": "host sentinel node service drain stop",
@@ -18,8 +19,12 @@ SECTIONS = {
 }
 """Commands by what they are for, in the order of the help."""
 OTHERS = "Other commands"
-PATHS = {"FILE": "file", "ID|FILE": "file", "M": "file", "MODEL": "file", "DIR": "dir"}
+PATHS = {"FILE": "file", "ID|FILE": "file", "DIR": "dir"}
 """What a shell completes where the help names this."""
+MODELS = ("M", "MODEL", "PATH|ORG/NAME|demo")
+"""What the help names a model."""
+MAY_CHOOSE = ("host", "plan")
+"""Commands that take `auto` for a model."""
 
 
 class RootGroup(LayeredGroup):
@@ -72,6 +77,31 @@ class _PathText(click.types.StringParamType):
         return [CompletionItem(incomplete, type=self._kind)]
 
 
+class _ModelText(_PathText):
+    """The name of a model: also that of one which is here, without looking at the network."""
+
+    def __init__(self) -> None:
+        super().__init__("file")
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Names that there are without the network, and files."""
+        names = ["demo", *(["auto"] if ctx.command.name in MAY_CHOOSE else []), *_fetched()]
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return found + super().shell_complete(ctx, param, incomplete)
+
+
+def _fetched() -> list[str]:
+    """Models of the hub that were fetched."""
+    from diffuse_core.settings import cache_dir
+
+    try:
+        return sorted(one.name.replace("--", "/") for one in (cache_dir() / "hub").iterdir())
+    except (DiffuseError, OSError):
+        return []
+
+
 def complete_command(
     context: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -97,11 +127,16 @@ def complete_paths(root: click.Command) -> None:
     """Let shells complete paths where options and arguments take some."""
     for _, command in commands_below(root):
         for param in command.params:
-            kind = PATHS.get(_metavar(param))
-            if kind is not None and type(param.type) is click.types.StringParamType:
+            if type(param.type) is not click.types.StringParamType:
+                continue
+            if _metavar(param) in MODELS:
+                param.type = _ModelText()
+            elif (kind := PATHS.get(_metavar(param))) is not None:
                 param.type = _PathText(kind)
 
 
 def _metavar(param: click.Parameter) -> str:
-    named: Any = param.metavar or (param.name if isinstance(param, click.Argument) else "")
-    return str(named).upper()
+    named: Any = param.metavar or (
+        (param.name or "").upper() if isinstance(param, click.Argument) else ""
+    )
+    return str(named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from functools import partial
@@ -19,8 +20,8 @@ from diffuse_core.cli.common import (
     run_service,
     set_logging,
 )
-from diffuse_core.cli.hints import command_here
-from diffuse_core.cli.log_lines import errors_logged
+from diffuse_core.cli.hints import command_of_key
+from diffuse_core.cli.log_lines import errors_logged, tell
 from diffuse_core.cli.operated import operated, operations
 from diffuse_core.errors import UsageError
 from diffuse_core.settings import state_dir
@@ -131,8 +132,8 @@ def serve(**given: Any) -> int | None:
         click.echo(_key(given)[0]())
         return None
     form, file = given["log_format"], given["log_file"]
-    set_logging(given["log_level"], form, "info", file)
-    with errors_logged(form, file):
+    set_logging(given["log_level"], form, "info", file, no_data=not given["as_json"])
+    with errors_logged(file):
         return _serve(given)
 
 
@@ -142,10 +143,11 @@ def _serve(given: dict[str, Any]) -> int:
     from diffuse_core.serving import serve_api
 
     if not is_loopback(options.host):
-        click.echo(
+        tell(
             f"HTTP on {options.host} goes over the network in clear, prompts, answers and the key "
             "alike; put something that speaks TLS in front",
             err=True,
+            level=logging.WARNING,
         )
 
     async def work(stop: asyncio.Event) -> None:
@@ -224,22 +226,30 @@ def _tell(given: dict[str, Any], address: str, place: str | None) -> None:
         told = {"url": url, "address": address, "key": place}
         click.echo(msgspec.json.encode(told))
         return
-    click.echo(f"serving OpenAI's API at {url}")
-    click.echo(f"  export OPENAI_BASE_URL={url}")
+    lines = [f"serving OpenAI's API at {url}", f"  export OPENAI_BASE_URL={url}"]
+    lines += _how_to_ask(given, url, place)
+    if given["log_format"] == "json":
+        tell(lines[0], url=url, address=address, key=place)
+    else:
+        click.echo("\n".join(lines))
+
+
+def _how_to_ask(given: dict[str, Any], url: str, place: str | None) -> list[str]:
+    """What to type in another shell."""
     if place is None:
-        click.echo("  export OPENAI_API_KEY=none")
-        click.echo(f"  curl {url}/models")
-        return
+        return ["  export OPENAI_API_KEY=none", f"  curl {url}/models"]
     if place == KEY_VARIABLE:
         shown = f'"${KEY_VARIABLE}"'
     else:
         file = given["api_key_file"]
         named = f" --api-key-file {shlex.quote(str(file))}" if file is not None else ""
-        command = command_here(f"serve --print-key{named}", given["state_dir"])
+        command = command_of_key(f"serve --print-key{named}", given["state_dir"], os.environ)
         shown = f"$({command})"
-    click.echo(f"  export OPENAI_API_KEY={shown}")
-    click.echo(f'  curl {url}/models -H "Authorization: Bearer $OPENAI_API_KEY"')
-    click.echo(f"the key is in {place}")
+    return [
+        f"  export OPENAI_API_KEY={shown}",
+        f'  curl {url}/models -H "Authorization: Bearer $OPENAI_API_KEY"',
+        f"the key is in {place}",
+    ]
 
 
 def _reachable(address: str) -> str:

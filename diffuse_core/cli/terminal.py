@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diffuse_core.cli.log_lines import lines_are_json, tell
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,11 +25,17 @@ class Bar:
         self._label = label
         self._bar: Any = None
         self._closed = False
+        self._told = False
 
     def show(self, fraction: float) -> None:
         """Draw `fraction`; called in the thread that works."""
         if self._closed:
             raise Stopped
+        if lines_are_json():
+            if not self._told:
+                self._told = True
+                tell(self._label, err=True)
+            return
         if self._bar is None:
             self._bar = click.progressbar(
                 length=1000, label=self._label, file=sys.stderr, show_percent=True, show_eta=False
@@ -40,7 +48,8 @@ class Bar:
         if self._bar is not None:
             self._bar.label = what
         elif what != self._label and not sys.stderr.isatty():
-            click.echo(what, err=True)
+            tell(what, err=True)
+            self._told = True
         self._label = what
         if sys.stderr.isatty():
             self.show(fraction)

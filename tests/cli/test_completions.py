@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from shell_terminal import ALL, BASH_COMPLETION, Shell, shell
 
 from diffuse_core.cli import cli, run
 from diffuse_core.cli.completions import PROGRAM, VARIABLE, answer_shell
+from diffuse_core.cli.shell_scripts import LINE, TOKENS, WORD
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -32,7 +34,17 @@ def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
 
 
+def asked(shell: str, capsys: pytest.CaptureFixture[str], **told: str) -> list[str]:
+    """What a shell is answered that asks as our scripts do."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in told.items():
+            patch.setenv(name, value)
+        assert answer_shell(cli, {VARIABLE: f"{shell}_complete"}) == 0
+    return capsys.readouterr().out.splitlines()
+
+
 def completed(words: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What a script of click's own, which an older version has printed, is answered."""
     environ = {VARIABLE: "bash_complete"}
     given = words.split(" ")
     with pytest.MonkeyPatch.context() as patch:
@@ -54,6 +66,7 @@ def test_commands_options_choices_and_paths_are_completed(
     assert completed("diffuse host --network-key-file ", capsys)[0].startswith("file,")
     assert completed("diffuse host --state-dir x", capsys) == ["dir,x"]
     assert completed("diffuse verify ./m", capsys) == ["file,./m"]
+    assert completed("diffuse host --log-file ./m", capsys) == ["file,./m"]
     assert completed("diffuse config sh", capsys) == ["plain,show"]
 
 
@@ -67,42 +80,139 @@ def test_guides_and_commands_below_others_are_completed(
     assert completed("diffuse help service pr", capsys) == ["plain,print"]
     assert completed("diffuse help nowhere pr", capsys) == []
     assert completed("diffuse config show ho", capsys) == ["plain,host"]
+    assert completed("diffuse config show a", capsys) == ["plain,all", "plain,app"]
+    assert completed("diffuse config show identity a", capsys) == []
 
 
 def test_nobody_asks_for_completions_usually() -> None:
     assert answer_shell(cli, {}) is None
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
-def test_bash_completes_with_the_script(tmp_path: Path) -> None:
-    """As a user does it, with the very lines that the help gives."""
-    program = tmp_path / "diffuse"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m diffuse_core "$@"\n')
-    program.chmod(0o755)
-    script = """
-    eval "$(diffuse completions bash)"
-    complete -p diffuse
-    try() {
-        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-        _diffuse_completion diffuse
-        echo "$*: ${COMPREPLY[*]}"
-    }
-    try diffuse quar
-    try diffuse host --max-l
-    try diffuse host --dtype int
-    """
-    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    environ["PYTHONPATH"] = os.getcwd()  # noqa: PTH109
-    done = subprocess.run(
-        ["bash", "--norc", "-c", script],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+def test_an_unknown_question_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for question in ("csh_complete", "bash_nothing", "bash"):
+        assert answer_shell(cli, {VARIABLE: question}) == 1
+    assert answer_shell(cli, {VARIABLE: "bash_source"}) == 0
+    assert f"-F _{PROGRAM}_completion {PROGRAM}" in capsys.readouterr().out
+
+
+def test_models_that_are_here_are_completed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path))
+    assert completed("diffuse query --model ", capsys) == ["plain,demo", "file,"]
+    (tmp_path / "hub" / "Org--Small-Model").mkdir(parents=True)
+    assert completed("diffuse host --model ", capsys) == [
+        *("plain,demo", "plain,auto", "plain,Org/Small-Model", "file,")
+    ]
+    assert completed("diffuse verify Or", capsys) == ["plain,Org/Small-Model", "file,Or"]
+    assert completed("diffuse query --private-model de", capsys) == ["plain,demo", "file,de"]
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", "")
+    monkeypatch.setenv("DIFFUSE_CONFIG", str(tmp_path / "bad.toml"))
+    (tmp_path / "bad.toml").write_text("nonsense")
+    assert completed("diffuse query --model d", capsys) == ["plain,demo", "file,d"]
+
+
+def test_the_command_of_a_service_is_completed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert completed("diffuse service print se", capsys) == ["plain,sentinel", "plain,serve"]
+    assert completed("diffuse service print --us", capsys) == ["plain,--user"]
+    assert completed("diffuse service install --user host --max-l", capsys) == [
+        "plain,--max-layers"
+    ]
+    assert completed("diffuse service install node --device x", capsys) == []
+
+
+def test_what_each_shell_is_told_fits_what_it_replaces(capsys: pytest.CaptureFixture[str]) -> None:
+    value = "diffuse host --device=cu"
+    # Bash takes what follows the sign for the word, zsh is told to, and fish takes the whole.
+    assert asked("bash", capsys, **{LINE: value, WORD: "cu"}) == ["plain,cuda"]
+    assert asked("zsh", capsys, **{LINE: value}) == ["plain", "cuda", "_"]
+    given = {TOKENS: "A=b\ndiffuse\nhost", WORD: "--device=cu"}
+    assert asked("fish", capsys, **given) == ["plain,--device=cuda"]
+    line = "diffuse query --system 'a: \"b c' --stop \"$X\" --prompt it\\'s --max-t"
+    assert asked("bash", capsys, **{LINE: line, WORD: "--max-t"}) == ["plain,--max-tokens"]
+    assert asked("zsh", capsys, **{LINE: "diffuse qua"})[1] == "quarantine"
+    assert asked("fish", capsys, **{TOKENS: "diffuse", WORD: "qua"})[0].startswith(
+        "plain,quarantine\t"
     )
-    assert "-F _diffuse_completion diffuse" in done.stdout
-    assert "diffuse quar: quarantine\n" in done.stdout
-    assert "diffuse host --max-l: --max-layers\n" in done.stdout
-    assert "diffuse host --dtype int: int8 int4\n" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_shell_is_answered_without_what_computes() -> None:
+    code = (
+        "import os, sys\n"
+        "from diffuse_core.cli import run\n"
+        "assert run() == 0\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'websockets', 'starlette', 'textual'}\n"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
+    )
+    given = {VARIABLE: "zsh_complete", LINE: "diffuse host --model "}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in given.items():
+            patch.setenv(name, value)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("plain\ndemo\n")
+
+
+SHELLS = ("bash", "bash with bash-completion", "zsh", "fish")
+LINES = (
+    ("quar", "quarantine "),
+    ("host --max-l", "host --max-layers "),
+    ("host --bootstrap 127.0.0.1:9440 --max-l", "host --bootstrap 127.0.0.1:9440 --max-layers "),
+    ("host --device cu", "host --device cuda "),
+    ("host --device=cu", "host --device=cuda "),
+    ("host --model de", "host --model demo "),
+    ("host --model Org/Sm", "host --model Org/Small-Model "),
+    ("host --model=./wei", "host --model=./weights.gguf "),
+    ("host --model wei", "host --model weights.gguf "),
+    ("host --model ./my\\ m", "host --model ./my\\ model.gguf "),
+    ('verify "./my m', 'verify "./my model.gguf" '),
+    ("host --state-dir sta", "host --state-dir state/"),
+    ("host --state-dir=sta", "host --state-dir=state/"),
+    ("query --system 'a: \"b\"' --max-t", "query --system 'a: \"b\"' --max-tokens "),
+    ("query --prompt it\\'s --max-t", "query --prompt it\\'s --max-tokens "),
+    ("help hosti", "help hosting "),
+    ("help config sh", "help config show "),
+    ("config show ap", "config show app "),
+    ("service print --user ho", "service print --user host "),
+    ("service print host --max-l", "service print host --max-layers "),
+    ("nonsense --max-l", "nonsense --max-l"),
+)
+
+
+@pytest.fixture(params=SHELLS)
+def typing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
+    """A shell with our completions, between some files."""
+    name, _, more = request.param.partition(" ")
+    if shutil.which(name) is None or (more and not BASH_COMPLETION.exists()):
+        pytest.skip(f"no {request.param} here")
+    for file in ("weights.gguf", "my model.gguf", "a list"):
+        (tmp_path / file).touch()
+    (tmp_path / "state").mkdir()
+    (tmp_path / f"home-{name}/.cache/diffuse/hub/Org--Small-Model").mkdir(parents=True)
+    with shell(name, tmp_path, plugin=BASH_COMPLETION if more else None) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_a_user_types_and_the_shell_completes(typing: Shell) -> None:
+    """In a real shell, on a terminal, with the lines that the help gives."""
+    for typed, whole in LINES:
+        assert typing.line(f"diffuse {typed}") == f"diffuse {whole}"
+    place = Path("~/bin/diffuse")
+    assert typing.line(f"{place} quar") == f"{place} quarantine "
+    assert typing.line("A=b diffuse quar") == "A=b diffuse quarantine "
+    assert "Error" not in typing.drawn
+    assert "Traceback" not in typing.drawn
+
+
+@pytest.mark.slow
+def test_all_that_may_stand_there_is_offered(typing: Shell) -> None:
+    if typing.name == "fish":
+        pytest.skip("fish shows a list, and puts in one of it")
+    offered = typing.line("diffuse query --model ", ALL).split()[3:]
+    assert {"demo", "Org/Small-Model", "weights.gguf"} <= set(offered)
+    assert "auto" not in offered
+    assert set(typing.line("diffuse host --dtype int", ALL).split()[3:]) == {"int8", "int4"}

@@ -7,19 +7,24 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from diffuse_core.cli import log_lines
+from diffuse_core.cli import cli, log_lines, run
+from diffuse_core.cli.early_log import wants_json
 from diffuse_core.cli.log_lines import JournalLines, JsonLines, LogFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KEYS = ["time", "level", "logger", "message", "node"]
 NOISE = """
 import asyncio, logging, sys, threading, warnings
-from diffuse_core.cli.log_lines import name_node, set_logging
-set_logging("debug", "json")
+from diffuse_core.cli.log_lines import name_node, set_logging, tell
+set_logging("debug", "json", no_data=True)
 name_node("abcd1234")
 log = logging.getLogger("diffuse_core.test")
 log.info("said %s", "\\x1b[2J\\nmore", extra={"session": "s1", "rows": 3})
@@ -28,6 +33,10 @@ logging.getLogger("third.party").error("theirs")
 print("printed by a library\\rprogress 50 %\\rprogress 100 %", file=sys.stderr)
 sys.stderr.write("half ")
 sys.stderr.write("a line\\n")
+print("on stdout")
+tell("told in any case", pieces=[1, 2], node="not this")
+tell("a warning of ours", err=True, level=logging.WARNING)
+sys.stdout.write("without an end")
 
 def fails():
     raise ValueError("in a thread")
@@ -55,6 +64,23 @@ raise RuntimeError("at the end")
 """
 
 
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Streams, hooks and log handlers are afterwards what they were."""
+    names = ("stdout", "stderr", "excepthook", "unraisablehook")
+    kept = {name: getattr(sys, name) for name in names}
+    hook, root = threading.excepthook, logging.getLogger()
+    handlers, level, ours = root.handlers[:], root.level, logging.getLogger("diffuse_core").level
+    yield
+    for name, value in kept.items():
+        setattr(sys, name, value)
+    threading.excepthook = hook
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("diffuse_core").setLevel(ours)
+    logging.captureWarnings(capture=False)
+
+
 def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
@@ -62,9 +88,9 @@ def lines(text: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_every_line_is_an_object_whoever_wrote_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", NOISE], capture_output=True, text=True, timeout=15, check=False
+        [sys.executable, "-c", NOISE], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 1
+    assert (done.returncode, done.stdout) == (1, "")
     found = lines(done.stderr)
     assert all(list(one)[:5] == KEYS and one["node"] == "abcd1234" for one in found)
     by_text = {one["message"].split("\n")[0]: one for one in found}
@@ -75,6 +101,12 @@ def test_every_line_is_an_object_whoever_wrote_it() -> None:
     assert by_text["theirs"]["logger"] == "third.party"
     assert {"progress 50 %", "progress 100 %", "half a line"} < set(by_text)
     assert by_text["half a line"]["logger"] == "stderr"
+    assert by_text["on stdout"]["logger"] == "stdout"
+    assert by_text["without an end"] is found[-1]
+    assert (by_text["told in any case"]["level"], by_text["told in any case"]["pieces"]) == (
+        *("info", [1, 2]),
+    )
+    assert by_text["a warning of ours"]["level"] == "warning"
     assert any("a warning" in one["message"] for one in found if one["logger"] == "py.warnings")
     broken = [one for one in found if "exception" in one]
     ends = {one["exception"].splitlines()[-1] for one in broken}
@@ -180,6 +212,115 @@ def test_what_is_printed_goes_along_when_the_file_is_begun_anew(tmp_path: Path) 
     text = (tmp_path / "log").read_text()
     assert "line 39" in text
     assert text.endswith("from C\nthe last words\n")
+
+
+def spoken(command: list[str], place: Path, form: str) -> list[str]:
+    """Every line, of stdout and stderr, that a service writes until it is ended."""
+    given = ["--log-format", form, "--log-level", "error", "--state-dir", str(place)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "diffuse_core", *command, *given, "--no-mdns"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            told = [process.stdout.readline()]
+            process.terminate()
+            return told + process.stdout.readlines()
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["sentinel --listen 127.0.0.1:0", "serve --port 0"])
+def test_what_a_service_says_of_itself_is_a_line_as_all_others(
+    command: str, tmp_path: Path
+) -> None:
+    spoken_as_text = spoken(command.split(), tmp_path / "text", "text")
+    found = lines("".join(spoken(command.split(), tmp_path / "json", "json")))
+    first = found[0]
+    assert list(first)[:5] == KEYS
+    assert (first["level"], first["logger"]) == ("info", "diffuse_core.cli")
+    assert first["address"].startswith("127.0.0.1:")
+    if "sentinel" in command:
+        assert (first["role"], first["id"][:8]) == ("sentinel", first["node"])
+        assert first["message"] == f"sentinel {first['id']} listens on {first['address']}"
+        assert found[1]["command"].endswith(f"--bootstrap {first['address']}")
+        assert spoken_as_text[0].startswith("sentinel ")
+        assert spoken_as_text[1].startswith("others join with: diffuse host ")
+    else:
+        assert first["url"] == f"http://{first['address']}/v1"
+        assert first["key"] == str(tmp_path / "json" / "api.key")
+        assert spoken_as_text[0].startswith("serving OpenAI's API at http://127.0.0.1:")
+        assert spoken_as_text[-1] == f"the key is in {tmp_path / 'text' / 'api.key'}\n"
+
+
+@pytest.mark.slow
+def test_data_that_was_asked_for_stays_data(tmp_path: Path) -> None:
+    (told,) = spoken(["serve", "--port", "0", "--json"], tmp_path, "json")
+    assert set(json.loads(told)) == {"url", "address", "key"}
+
+
+WRONG = (
+    ("host --model demo --nonsense", "--nonsense"),
+    ("host", "--model"),
+    ("sentinel --listen 203.0.113.1:1", "203.0.113.1"),
+    ("demo --hosts 99", "--hosts"),
+    ("demo --ask x --bootstrap 127.0.0.1:1", "leave out --bootstrap"),
+    ("serve --log-file /dev/null/x", "--log-file"),
+)
+
+
+@pytest.mark.parametrize(("command", "told"), WRONG)
+@pytest.mark.parametrize("by", ["flag", "joined", "variable", "file"])
+def test_what_is_wrong_at_the_start_is_told_in_the_same_form(
+    command: str,
+    told: str,
+    by: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    restored: None,
+) -> None:
+    monkeypatch.setenv("DIFFUSE_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("DIFFUSE_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "config.toml").touch()
+    flags = {"flag": ["--log-format", "json"], "joined": ["--log-format=json"]}.get(by, [])
+    if by == "variable":
+        monkeypatch.setenv("DIFFUSE_LOG_FORMAT", "json")
+    if by == "file":
+        (tmp_path / "config.toml").write_text('log-format = "json"\n')
+    assert run([*command.split(), *flags]) == 2
+    captured = capsys.readouterr()
+    (line,) = lines(captured.err)
+    assert (captured.out, line["level"], line["exit_code"]) == ("", "error", 2)
+    assert told in line["message"]
+
+
+def test_only_commands_that_have_a_log_are_asked_for_its_form(tmp_path: Path) -> None:
+    config = {"DIFFUSE_CONFIG": str(tmp_path / "config.toml")}
+    place = {"DIFFUSE_LOG_FORMAT": "json", **config}
+    assert wants_json(cli, ["host"], place)
+    assert wants_json(cli, ["host"], {"DIFFUSE_HOST_LOG_FORMAT": "json"})
+    assert not wants_json(cli, ["host"], {"DIFFUSE_SERVE_LOG_FORMAT": "json"})
+    assert not wants_json(cli, ["host", "--log-format", "text"], place)
+    assert not wants_json(cli, ["host", "--log-format"], {})
+    for words in ([], ["config", "show"], ["nonsense"], ["--help"], ["help", "host"]):
+        assert not wants_json(cli, words, place)
+    (tmp_path / "config.toml").write_text("nonsense")
+    assert not wants_json(cli, ["host"], config)
+    assert wants_json(cli, ["host"], place), "whatever the file is"
+
+
+def test_what_was_taken_is_given_back(restored: None) -> None:
+    before = sys.stderr, sys.stdout
+    log_lines.set_logging(None, "json", no_data=True)
+    assert sys.stderr is not before[0]
+    assert sys.excepthook is not sys.__excepthook__
+    log_lines.set_logging(None, "text")
+    assert (sys.stderr, sys.stdout) == before
+    assert sys.excepthook is sys.__excepthook__
 
 
 @pytest.mark.slow

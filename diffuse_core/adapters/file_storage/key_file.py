@@ -13,7 +13,7 @@ import re
 import secrets
 import shlex
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from diffuse_core.adapters.file_storage.disk import (
     make_directory,
@@ -25,14 +25,13 @@ from diffuse_core.adapters.file_storage.disk import (
 from diffuse_core.domain.identity import Identity, node_text
 from diffuse_core.errors import UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MAX_KEY_BYTES = 256
 SEED_BYTES = 32
 
 _KEY = re.compile(rb"\s*([0-9a-fA-F]{64})(?:\s*\n\s*([0-9a-fA-F]{64}))?\s*")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OF_SERVICES = Path("/var/lib/private")
+"""Where systemd keeps the state of users that it makes up."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -165,8 +164,7 @@ def check_directory(directory: Path) -> None:
     if found.st_uid != os.geteuid():
         raise UsageError(
             f"the state directory {directory} belongs to another user (uid {found.st_uid}), who "
-            f"could replace the keys in it; give another --state-dir, or run: chown "
-            f"{os.geteuid()} {named}"
+            f"could replace the keys in it; {_to_own(directory)}"
         )
     if found.st_mode & _OTHERS_WRITE:
         raise UsageError(
@@ -174,6 +172,12 @@ def check_directory(directory: Path) -> None:
             f"{found.st_mode & 0o777:o}), and could replace the keys in it; run: "
             f"chmod go-w {named}"
         )
+
+
+def _to_own(directory: Path) -> str:
+    if _OF_SERVICES in directory.resolve().parents:
+        return "it is that of a service: sudo diffuse service ask COMMAND"
+    return f"give another --state-dir, or run: chown {os.geteuid()} {shlex.quote(str(directory))}"
 
 
 def check_private(path: Path, found: os.stat_result) -> None:

@@ -12,9 +12,13 @@ from typing import Any, cast
 import click
 
 from diffuse_core.cli.common import adding, print_json, table
+from diffuse_core.cli.service.asked import run_here, run_words
+from diffuse_core.cli.service.here import check_here
 from diffuse_core.cli.service.inner import read_inner
 from diffuse_core.cli.service.installed import (
+    forget_failure,
     path_of,
+    read_unit,
     remove_unit,
     require_systemd,
     run_all,
@@ -23,7 +27,7 @@ from diffuse_core.cli.service.installed import (
     write_unit,
 )
 from diffuse_core.cli.service.unit import Scope, Unit, check_name, check_unit, words_of
-from diffuse_core.errors import Unreachable
+from diffuse_core.errors import Unreachable, UsageError
 
 KINDS = {
     "container": "Containerfile",
@@ -121,13 +125,15 @@ def install(words: tuple[str, ...], force: bool, now: bool, **given: Any) -> Non
     unit = _unit(words, given)
     text = unit.text()
     require_systemd()
+    check_here(unit)
     path = path_of(unit.scope, unit.name)
     new = write_unit(path, text, force=force)
     click.echo(f"{'wrote' if new else 'unchanged:'} {path}", err=True)
-    start = [systemctl(unit.scope, "daemon-reload")]
-    start.append(systemctl(unit.scope, "enable", "--now", f"{unit.name}.service"))
-    if not new:
-        start.append(systemctl(unit.scope, "restart", f"{unit.name}.service"))
+    # `enable --now` would leave one that runs as it is, with what an earlier unit said.
+    start = [
+        systemctl(unit.scope, "daemon-reload"),
+        *(systemctl(unit.scope, verb, f"{unit.name}.service") for verb in ("enable", "restart")),
+    ]
     _do(start, "to start it:", now=now)
     if unit.scope == "user":
         click.echo(
@@ -154,6 +160,7 @@ def uninstall(scope: Scope | None, name: str | None, force: bool, now: bool) -> 
     stop = systemctl(chosen, "disable", "--now", f"{unit}.service")
     if now and path.exists():
         run_all([stop])
+        forget_failure(chosen, unit)
     remove_unit(path, force=force)
     click.echo(f"removed {path}", err=True)
     rest = [systemctl(chosen, "daemon-reload")]
@@ -178,6 +185,34 @@ def status(scope: Scope | None, name: str | None, as_json: bool) -> int:
     else:
         click.echo(table([(key, value) for key, value in found.items() if value]))
     return 0 if found.get("ActiveState") == "active" else Unreachable.exit_code
+
+
+@service.command(context_settings=_INNER)
+@named
+@inner_words
+def ask(words: tuple[str, ...], name: str | None) -> int:
+    """Run another command as the user of a service of the machine, with its keys. As root.
+
+    Whoever owns the state of a service owns its node, and root is not that. A service of yours
+    needs nothing of the kind: `diffuse drain`. The exit code is that of the command.
+
+    \b
+    diffuse service ask status
+    diffuse service ask drain --timeout 3600
+    diffuse service ask --name diffuse-serve serve --print-key
+    """
+    require_systemd()
+    unit = check_name(name or USUAL)
+    known = cast("click.Group", click.get_current_context().find_root().command).commands
+    if not words or words[0] not in known:
+        raise UsageError("which command? E.g.: diffuse service ask status")
+    path = path_of("system", unit)
+    text = read_unit(path)
+    if text is None:
+        raise UsageError(f"there is no {path}; is it another --name?")
+    if os.geteuid() != 0:
+        raise UsageError("only root may act as the user of a service: use sudo")
+    return run_here(run_words(unit, text, words))
 
 
 @service.command("file")

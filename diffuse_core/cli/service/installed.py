@@ -21,6 +21,7 @@ RUNNING = Path("/run/systemd/system")
 """Is there where systemd is the init system: sd_booted(3)."""
 ASK_S = 60.0
 SHOWN = ("LoadState", "ActiveState", "SubState", "StatusText", "MainPID", "NRestarts")
+ENDED = ("inactive", "failed")
 MAX_UNIT = 2**16
 
 
@@ -53,7 +54,7 @@ def write_unit(path: Path, text: str, *, force: bool) -> bool:
     Raises:
         UsageError: there is a different one, or it cannot be written.
     """
-    before = _read(path)
+    before = read_unit(path)
     if before == text:
         return False
     if before is not None and not force:
@@ -81,7 +82,7 @@ def remove_unit(path: Path, *, force: bool) -> None:
     Raises:
         UsageError: there is none, somebody else wrote it, or it cannot be removed.
     """
-    text = _read(path)
+    text = read_unit(path)
     if text is None:
         raise UsageError(f"there is no {path}; is it another --name, or of --user or --system?")
     if not text.startswith(MARK) and not force:
@@ -110,6 +111,12 @@ def run_all(commands: Sequence[Sequence[str]]) -> None:
             raise DiffuseError(f"`{' '.join(command)}` failed: {words or done.returncode}")
 
 
+def forget_failure(scope: Scope, name: str) -> None:
+    """Have systemd forget that a unit failed, which it would list even once that is removed."""
+    # It fails where there is nothing to forget.
+    _run(systemctl(scope, "reset-failed", f"{name}.service"))
+
+
 def shown(scope: Scope, name: str) -> dict[str, str]:
     """What systemd says of a unit.
 
@@ -120,7 +127,11 @@ def shown(scope: Scope, name: str) -> dict[str, str]:
     if done.returncode:
         raise DiffuseError(f"systemd does not answer: {done.stderr.strip()}")
     pairs = (line.partition("=") for line in done.stdout.splitlines())
-    return {key: value for key, _, value in pairs if key in SHOWN}
+    told = {key: value for key, _, value in pairs if key in SHOWN}
+    if told.get("ActiveState") in ENDED:
+        # What it said last, which systemd keeps: `ready`, say, of one that was killed.
+        told["StatusText"] = ""
+    return told
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -132,7 +143,12 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         raise DiffuseError(f"`{' '.join(command)}` failed: {error}") from error
 
 
-def _read(path: Path) -> str | None:
+def read_unit(path: Path) -> str | None:
+    """What a unit says; None where there is none.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
         with path.open("r", encoding="utf-8", errors="replace") as file:
             return file.read(MAX_UNIT)

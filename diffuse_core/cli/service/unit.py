@@ -109,6 +109,8 @@ class Unit:
         yield f"TimeoutStopSec={self.inner.drain_s + STOP_MARGIN_S}"
         yield "LimitNOFILE=65536"
         yield "UMask=0077"
+        # In the journal; else all services are `python` there.
+        yield "SyslogIdentifier=%N"
         yield "Environment=PYTHONUNBUFFERED=1"
         if self.scope == "system":
             yield from self._system()
@@ -162,16 +164,27 @@ class Unit:
         if self.inner.given.get("device") == "cpu" or self.inner.command != "host":
             yield "PrivateDevices=yes"
         yield f"ProtectHome={'read-only' if self._needs_home() else 'yes'}"
-        written = {self.inner.path("state_dir")}
-        if (log := self.inner.path("log_file")) is not None:
-            written.add(log.parent)
-        for place in sorted(map(str, written - {None})):
+        for place in sorted({str(path) for path in self.written()}):
             yield f"ReadWritePaths={escaped(place)}"
+
+    def read(self) -> Iterator[Path]:
+        """What it has to read as whoever it runs as: the program, and files of its command."""
+        yield from (self.python, Path(sys.base_prefix), Path(diffuse_core.__file__))
+        for word in self._words():
+            value = word.rpartition("=")[2]
+            if value.startswith("/"):
+                yield Path(value)
+
+    def written(self) -> Iterator[Path]:
+        """Directories beside its own, which it writes to."""
+        if (state := self.inner.path("state_dir")) is not None:
+            yield state
+        if (log := self.inner.path("log_file")) is not None:
+            yield log.parent
 
     def _needs_home(self) -> bool:
         """Whether the program, or what it is to read, is in somebody's home."""
-        places = [self.python, Path(sys.base_prefix), Path(diffuse_core.__file__)]
-        places += [Path(word.rpartition("=")[2]) for word in self.inner.words if "/" in word]
+        places = [*self.read(), *self.written()]
         return any(
             home in (path, *path.parents) or home in path.resolve().parents
             for path in places
