@@ -86,22 +86,27 @@ def state(viewer: Node, node: Node) -> str:
 
 
 @pytest.mark.slow
-async def test_one_found_dead_is_met_over_a_fresh_link() -> None:
+@pytest.mark.parametrize("dialled", [False, True])
+async def test_one_found_dead_is_met_over_a_fresh_link(dialled: bool) -> None:
     async with AsyncExitStack() as stack:
         net = Net(stack)
-        first, known = await net.node(1)
-        second, _ = await net.node(2, known)
-        await until(lambda: first.links.linked() and len(first.members()) == 2)
-        (old,) = first.links.linked()[second.id]
-        second.links.unhandle(Ping)
-        await second.tasks.close()  # it says nothing of itself any more either
+        known, address = await net.node(1)
+        newcomer, _ = await net.node(2, address)
+        await until(lambda: known.links.linked() and len(known.members()) == 2)
+        await until(lambda: len(newcomer.members()) == 2)
+        seer, mute = (newcomer, known) if dialled else (known, newcomer)
+        (old,) = seer.links.linked()[mute.id]
+        assert old.dialled == dialled
+        mute.links.unhandle(Ping)
+        await mute.tasks.close()  # it says nothing of itself any more either
 
         def found_dead() -> bool:
-            first.suspect(second.id)  # as who cannot be reached is found dead sooner
-            return state(first, second) == "dead"
+            seer.suspect(mute.id)  # as who cannot be reached is found dead sooner
+            return state(seer, mute) == "dead"
 
         await until(found_dead)
         assert old.silent
         # Who looks after the dead now and then dials, though the old link still stands.
-        await until(lambda: first.links.find(second.id) not in (None, old))
+        await until(lambda: seer.links.find(mute.id) not in (None, old))
         await until(lambda: old.closed)
+        assert seer.links.find(mute.id) is not None
