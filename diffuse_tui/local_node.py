@@ -88,8 +88,8 @@ class LocalNode:
         return arguments
 
     def environment(self) -> dict[str, str]:
-        """The environment of commands on this network."""
-        return self._network.environment()
+        """The environment of commands on this network; what they say is read here, by people."""
+        return {**self._network.environment(), "DIFFUSE_LOG_FORMAT": "text"}
 
     async def attach(self) -> Attachment:
         """Attach as the owner, starting a node first when none runs.

@@ -250,9 +250,9 @@ class Gossip:
         events, self._events = list(self._events), deque(maxlen=MAX_EVENTS)
         return events
 
-    def drain_deaths(self) -> list[NodeId]:
+    def drain_lost(self) -> list[NodeId]:
         """Take the nodes that were found dead: what led to them leads nowhere any more."""
-        return self._roster.take_deaths()
+        return self._roster.take_lost()
 
     def _at(self, now: float) -> None:
         self._now = now

@@ -75,6 +75,8 @@ class FailureDetector:
         self._steps: list[Step] = []
         self._changes: list[tuple[NodeId, Liveness]] = []
         self._testimony: list[NodeId] = []
+        self.lost: list[NodeId] = []
+        """Found dead, or so still after they were heard; for the caller to take."""
 
     # --- what is known ---------------------------------------------------------------------
 
@@ -285,6 +287,7 @@ class FailureDetector:
         node = probe.node
         known = self._known[node]
         if known.state == "dead":
+            self.lost.append(node)
             return
         if probe.refused:
             known.strikes += 1
@@ -302,8 +305,6 @@ class FailureDetector:
         self._judge(node, known, suspicion, now)
         if probe.refused and node in self._live:
             self._begin(node, now, direct=True)
-
-    # --- suspicion -------------------------------------------------------------------------
 
     def _suspect(self, node: NodeId, known: Known, now: float) -> Suspicion:
         known.suspicion = suspicion = Suspicion(self._own, now)
@@ -364,6 +365,7 @@ class FailureDetector:
         known.strikes = 0
         self._suspects.drop(node)
         self._testimony.append(node)
+        self.lost.append(node)
         self._turn(node, known, "dead")
 
     def _turn(self, node: NodeId, known: Known, state: Liveness) -> None:
@@ -374,8 +376,6 @@ class FailureDetector:
             else:
                 self._live.add(node)
             self._changes.append((node, state))
-
-    # --- our own health --------------------------------------------------------------------
 
     def ail(self) -> None:
         """Others suspect us: we may be the slow one."""

@@ -29,7 +29,7 @@ DEAD_SHOWN_S = 60.0
 """How long a dead node stays in `members`; its tombstone stays longer."""
 CROWDED = 0.75
 """Share of a full table from which on nobody may introduce many others."""
-MAX_DEATHS = 256
+MAX_LOST = 256
 INTRODUCTIONS = 16
 INTRODUCTIONS_PER_S = 0.1
 
@@ -63,7 +63,7 @@ class Roster:
         self._introductions = Allowances(INTRODUCTIONS, INTRODUCTIONS_PER_S)
         self.latest = MAX_SEQUENCE
         self.turns: Counter[Liveness] = Counter()
-        self._deaths: deque[NodeId] = deque(maxlen=MAX_DEATHS)
+        self._lost: deque[NodeId] = deque(maxlen=MAX_LOST)
         self.directory = Directory(rng, max_nodes=max_nodes, verdicts=verdicts)
         self.position = Position(own)
         self.detector = FailureDetector(own, rng, self._measured)
@@ -189,17 +189,18 @@ class Roster:
             self.turns[liveness] += 1
             if liveness == "dead":
                 self.directory.bury(node, now)
-                self._deaths.append(node)
             else:
                 self.directory.unearth(node)
             lines.append(liveness_line(node, liveness))
+        self._lost.extend(self.detector.lost)
+        self.detector.lost.clear()
         return lines
 
-    def take_deaths(self) -> list[NodeId]:
+    def take_lost(self) -> list[NodeId]:
         """The nodes found dead since these were taken last; the newest, if there are many."""
-        deaths = list(self._deaths)
-        self._deaths.clear()
-        return deaths
+        lost = list(self._lost)
+        self._lost.clear()
+        return lost
 
     def digest(self, buckets: bytes = b"") -> tuple[Rumour, ...]:
         """Everything known, or what falls in `buckets`, in short."""

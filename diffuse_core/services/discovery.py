@@ -149,7 +149,7 @@ class Discovery:
         if contact.source == "bootstrap":
             self._reached_at[address] = link.remote
         links = self._node.links.linked().get(link.remote, ())
-        mine = [other for other in links if other.dialled and not other.silent]
+        mine = [other for other in links if other.dialled and not other.useless]
         self._node.introduce(link.remote)
         if len(mine) > 1:
             # Two addresses of one node, dialled at once: one link is enough.

@@ -65,7 +65,7 @@ class Link:
         self.doubted = False
         self.closed = False
         self._given_up = False
-        self._silent_at = -1
+        self._silent_at = self._useless_at = -1
         self.ended = asyncio.Event()
 
     async def send(self, message: AnyMessage, body: bytes | memoryview = b"") -> None:
@@ -116,6 +116,19 @@ class Link:
     def silent(self) -> bool:
         """Whether it fell silent and nothing came since."""
         return self._silent_at == self.heard
+
+    def found_dead(self) -> None:
+        """Whoever is at the other end was found dead: this leads nowhere until it is heard again.
+
+        After a cut, what was sent over a link meanwhile goes out when TCP tries again, which may
+        be as long after the cut as that took.
+        """
+        self._silent_at = self._useless_at = self.heard
+
+    @property
+    def useless(self) -> bool:
+        """Whether its other end was found dead and nothing came since."""
+        return self._useless_at == self.heard
 
     def hear(self, take: Callable[[bytes], bool]) -> None:
         """Offer frames to `take` before `receive` gives them, where the channel can do that."""

@@ -149,26 +149,22 @@ class Links:
     def find(self, node: NodeId) -> Link | None:
         """An open link to `node` over which it may be heard, if there is one."""
         for link in reversed(self._open.get(node, ())):
-            if not (link.closed or link.doubted or link.silent):
+            if not (link.closed or link.doubted or link.useless):
                 return link
         return None
 
     def speaking(self) -> set[NodeId]:
-        """The nodes with an open link that did not fall silent."""
+        """The nodes with an open link over which they may be heard."""
         return {
             node
             for node, links in self._open.items()
-            if any(not (link.closed or link.silent) for link in links)
+            if any(not (link.closed or link.useless) for link in links)
         }
 
-    def fell_silent(self, node: NodeId) -> None:
-        """`node` answers over no link that is open: dial it anew.
-
-        After a cut what was sent over a link meanwhile goes out when TCP tries again, which may be
-        as long after the cut as that took.
-        """
+    def found_dead(self, node: NodeId) -> None:
+        """`node` answers over none of the links that are open: dial it anew."""
         for link in self._open.get(node, ()):
-            link.fell_silent()
+            link.found_dead()
 
     def doubt(self, link: Link) -> None:
         """A relayed link led to silence: use its way last, and none that came over it before."""
@@ -284,7 +280,7 @@ class Links:
             link.doubted = self.ways.is_bad(link.remote, link.relayed_through)
         mine = self._open.setdefault(link.remote, [])
         for other in mine:
-            if other.silent:
+            if other.useless:
                 # Its other end may never learn that it is of no use any more.
                 self._tasks.spawn(_hang_up(other), f"hang up {short_text(link.remote)}")
         mine.append(link)

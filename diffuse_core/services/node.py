@@ -292,8 +292,8 @@ class Node:
             self._flush()
             for level, text in self._gossip.drain_events():
                 self.note(level, text)
-            for node in self._gossip.drain_deaths():
-                self.links.fell_silent(node)
+            for node in self._gossip.drain_lost():
+                self.links.found_dead(node)
             wait = min(MAX_TICK_S, max(0.0, self._gossip.next_deadline() - self.clock.monotonic()))
             self._wake.clear()
             try:

@@ -84,7 +84,7 @@ async def direct_link(links: Links, sentinel: NodeId, places: Iterable[str]) -> 
         Unreachable: it does not answer at any of `places`.
     """
     for link in links.linked().get(sentinel, ()):
-        usable = not (link.closed or link.silent)
+        usable = not (link.closed or link.useless)
         if link.dialled and usable and link.relayed_through is None:
             return link
     problem = Unreachable("no address of it is known")

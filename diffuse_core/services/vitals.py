@@ -184,7 +184,8 @@ class Vitals:
         coverages: Mapping[ModelRef, Coverage],
     ) -> HostFigures:
         stage = host.stage
-        state: HostState = "failed" if not self.health().alive else state_of(host)
+        failed = self._compute is not None and not self._compute.alive
+        state: HostState = "failed" if failed else state_of(host)
         return HostFigures(
             state=state,
             text=host.phase_text(),

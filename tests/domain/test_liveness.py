@@ -219,9 +219,11 @@ def test_a_dead_node_that_speaks_is_probed_and_revived_by_a_record_only() -> Non
     nonce = _pings(detector)[A]
     detector.ack(A, nonce, 9.2)
     assert detector.state(A) == "dead"
+    assert detector.lost == [A]
     detector.heard(A, 9.3)
     _tick_to(detector, 9.3, 12.0)
     assert detector.state(A) == "dead"
+    assert detector.lost == [A, A]  # what it was heard over leads nowhere, either
     detector.alive(A, 12.0)
     assert detector.drain_changes()[-1] == (A, "alive")
 

@@ -38,10 +38,10 @@ async def linked(one: Pool, two: Pool) -> tuple[Link, Link]:
     return near, two.links.linked()[one.id][-1]
 
 
-async def test_who_fell_silent_is_dialled_anew(pools: tuple[Pool, Pool]) -> None:
+async def test_who_was_found_dead_is_dialled_anew(pools: tuple[Pool, Pool]) -> None:
     one, two = pools
     old, _ = await linked(one, two)
-    one.links.fell_silent(two.id)
+    one.links.found_dead(two.id)
     assert one.links.find(two.id) is None
     assert one.links.speaking() == set()
     fresh = await one.links.to(two.id, ("mem:2",))
@@ -50,19 +50,23 @@ async def test_who_fell_silent_is_dialled_anew(pools: tuple[Pool, Pool]) -> None
     assert one.links.speaking() == {two.id}
 
 
-async def test_a_fresh_link_ends_those_that_fell_silent(pools: tuple[Pool, Pool]) -> None:
+async def test_a_fresh_link_ends_useless_ones(pools: tuple[Pool, Pool]) -> None:
     one, two = pools
     old, far = await linked(one, two)
-    one.links.fell_silent(two.id)
+    one.links.found_dead(two.id)
     fresh = await one.links.to(two.id, ("mem:2",))
     await until(lambda: one.links.linked()[two.id] == [fresh])
     assert one.ended == [old]
     await until(lambda: two.ended == [far])
 
 
-async def test_a_link_that_speaks_stays_beside_a_fresh_one(pools: tuple[Pool, Pool]) -> None:
+async def test_a_link_stays_beside_a_fresh_one_though_a_session_found_it_silent(
+    pools: tuple[Pool, Pool],
+) -> None:
     one, two = pools
     old, _ = await linked(one, two)
+    old.fell_silent()
+    assert one.links.find(two.id) is old
     fresh = await one.links.dial("mem:2", two.id)
     await fresh.send(CloseSession(b"s" * 16))
     await until(lambda: two.came)
@@ -73,7 +77,7 @@ async def test_a_link_that_speaks_stays_beside_a_fresh_one(pools: tuple[Pool, Po
 async def test_who_is_heard_again_is_found_again(pools: tuple[Pool, Pool]) -> None:
     one, two = pools
     near, far = await linked(one, two)
-    one.links.fell_silent(two.id)
+    one.links.found_dead(two.id)
     await far.send(CloseSession(b"s" * 16))
     await until(lambda: one.came)
     assert one.links.find(two.id) is near
@@ -105,7 +109,7 @@ async def test_one_found_dead_is_met_over_a_fresh_link(dialled: bool) -> None:
             return state(seer, mute) == "dead"
 
         await until(found_dead)
-        assert old.silent
+        assert old.useless
         # Who looks after the dead now and then dials, though the old link still stands.
         await until(lambda: seer.links.find(mute.id) not in (None, old))
         await until(lambda: old.closed)

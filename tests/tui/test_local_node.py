@@ -15,6 +15,7 @@ from diffuse_core.errors import ChannelClosed
 from diffuse_tui.app import DiffuseApp
 from diffuse_tui.local_node import LOG, LocalNode
 from diffuse_tui.presenter.banner import NodeEnded
+from diffuse_tui.presenter.fit import last_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,23 @@ class Machine:
         self.started += 1
         self.runs = True
         return [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+
+async def test_what_commands_say_to_the_app_is_text_however_logs_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIFFUSE_LOG_FORMAT", "json")
+    monkeypatch.setenv("DIFFUSE_STATE_DIR", str(tmp_path))
+    local = LocalNode(tmp_path / "state", settings.PUBLIC, (), may_start=True)
+    command = wiring.own_command("plan", "--model", "./no such model", "--json")
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=local.environment(),
+    )
+    _, said = await process.communicate()
+    assert last_words(said.decode()).startswith("no model ")
 
 
 @pytest.fixture
