@@ -93,13 +93,15 @@ class _ModelText(_PathText):
 
 
 def _fetched() -> list[str]:
-    """Models of the hub that were fetched."""
+    """Models of the hub that were fetched; what else lies there is none, whatever its name."""
+    from diffuse_core.adapters.models.hub_name import parse_hub_name
     from diffuse_core.settings import cache_dir
 
     try:
-        return sorted(one.name.replace("--", "/") for one in (cache_dir() / "hub").iterdir())
+        names = sorted(one.name.replace("--", "/") for one in (cache_dir() / "hub").iterdir())
     except (DiffuseError, OSError):
         return []
+    return [name for name in names if parse_hub_name(name) is not None]
 
 
 def complete_command(

@@ -7,6 +7,7 @@ is to complete itself (`file`, `dir`), and what it may put in (`plain`).
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, cast
 
 from click.shell_completion import (
@@ -32,8 +33,11 @@ TOKENS = "COMP_TOKENS"
 SERVICES = (("service", "print"), ("service", "install"))
 """Commands that take another one, with its options."""
 _END = "\N{REPLACEMENT CHARACTER}"
+_SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
+"""What means itself in every shell, also without quotes, which bash puts around files alone."""
 
-# A `~` at the begin of a command is the shell's own affair, and not yet replaced.
+# A `~` at the begin of a command is the shell's own affair, and not yet replaced. What is no
+# file goes into the line without quotes: half of a name with a line break in it, for one.
 _BASH = """\
 %(complete_func)s() {
     local kind value program=$1 files=
@@ -49,7 +53,9 @@ _BASH = """\
 %(complete_var)s=bash_complete "$program" 2>/dev/null)
     if [[ $files && ${#COMPREPLY[@]} -gt 0 ]]; then
         compopt -o filenames
-        while IFS= read -r value; do COMPREPLY+=("$value"); done < <(compgen -f -- "$2")
+        while IFS= read -r value; do
+            [[ ${value#"$2"} == *[\\`\\$]* && ! -e ${value/#'~'/$HOME} ]] || COMPREPLY+=("$value")
+        done < <(compgen -f -- "$2")
     fi
 }
 
@@ -95,7 +101,8 @@ function %(complete_func)s
             case dir
                 printf '%%s\\n' $option(__fish_complete_directories $told[2])
             case file
-                printf '%%s\\n' $option(__fish_complete_path $told[2])
+                printf '%%s\\n' \
+$option(complete -C"'' "(string replace -r -- '^--[^=]+=' '' $word))
             case plain
                 printf '%%s\\n' $told[2]
         end
@@ -118,6 +125,12 @@ def option_of(word: str) -> str:
     return name + sign if sign and name.startswith("--") else ""
 
 
+def _valued(command: click.Command) -> set[str]:
+    """The options of a command that take the next word."""
+    options = (one for one in command.params if one.param_type_name == "option")
+    return {name for one in options if not getattr(one, "is_flag", False) for name in one.opts}
+
+
 class _Completing(ShellComplete):
     """What the three have in common."""
 
@@ -132,15 +145,26 @@ class _Completing(ShellComplete):
         return words[1:], word
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """What may stand there. The command that a service is to run is completed as by itself."""
+        """What may stand there, without what a shell could take for more than a name."""
+        found = self._completed(args, incomplete)
+        return [one for one in found if one.type != "plain" or _SAFE.fullmatch(one.value)]
+
+    def _completed(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        """The command that a service is to run is completed as by itself."""
         if tuple(args[:2]) not in SERVICES:
             return super().get_completions(args, incomplete)
-        inner = next((at for at, word in enumerate(args) if word in RUN_FOR_WEEKS), None)
-        if inner is not None:
-            return super().get_completions(args[inner:], incomplete)
+        root = cast("click.Group", self.cli).commands
+        service = cast("click.Group", root[args[0]])
+        valued = _valued(service.commands[args[1]])
+        at = 2
+        while at < len(args) and args[at].startswith("-"):
+            at += 2 if args[at] in valued else 1
+        if at < len(args):
+            known = args[at] in RUN_FOR_WEEKS
+            return super().get_completions(args[at:], incomplete) if known else []
         found = super().get_completions(args, incomplete)
-        if not found and not incomplete.startswith("-"):
-            root = cast("click.Group", self.cli).commands
+        # Past the end: what stands there is the value of an option.
+        if not found and at == len(args) and not incomplete.startswith("-"):
             found = [
                 CompletionItem(name, help=root[name].get_short_help_str())
                 for name in RUN_FOR_WEEKS

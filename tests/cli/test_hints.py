@@ -36,6 +36,12 @@ def test_the_state_of_a_service_is_not_to_be_taken_from_it(
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     with pytest.raises(UsageError, match=f"another --state-dir, or run: chown {owner + 1}"):
         key_file.check_directory(tmp_path)
+    monkeypatch.setattr(key_file, "_OF_ACCOUNTS", tmp_path.parent)
+    told = (
+        f"if it is that of a service: sudo diffuse service ask COMMAND; else .*chown {owner + 1}"
+    )
+    with pytest.raises(UsageError, match=told):
+        key_file.check_directory(tmp_path)
     monkeypatch.setattr(key_file, "_OF_SERVICES", tmp_path)
     (tmp_path / "diffuse-host").mkdir()
     with pytest.raises(UsageError, match="that of a service: sudo diffuse service ask"):

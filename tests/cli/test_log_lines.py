@@ -86,6 +86,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_every_line_is_an_object_whoever_wrote_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", NOISE], capture_output=True, text=True, timeout=60, check=False
@@ -193,6 +194,7 @@ def test_a_log_file_is_no_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_what_is_printed_goes_along_when_the_file_is_begun_anew(tmp_path: Path) -> None:
     code = (
         "import logging, os, sys\n"
@@ -207,7 +209,7 @@ def test_what_is_printed_goes_along_when_the_file_is_begun_anew(tmp_path: Path) 
     )
     with (tmp_path / "log").open("ab") as file:
         subprocess.run(
-            [sys.executable, "-c", code], stdout=file, stderr=file, timeout=15, check=True
+            [sys.executable, "-c", code], stdout=file, stderr=file, timeout=60, check=True
         )
     text = (tmp_path / "log").read_text()
     assert "line 39" in text
@@ -224,15 +226,20 @@ def spoken(command: list[str], place: Path, form: str) -> list[str]:
         text=True,
     ) as process:
         assert process.stdout is not None
+        # No more than this, whatever it waits for: then its lines end.
+        limit = threading.Timer(50.0, process.kill)
+        limit.start()
         try:
             told = [process.stdout.readline()]
             process.terminate()
             return told + process.stdout.readlines()
         finally:
+            limit.cancel()
             process.kill()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("command", ["sentinel --listen 127.0.0.1:0", "serve --port 0"])
 def test_what_a_service_says_of_itself_is_a_line_as_all_others(
     command: str, tmp_path: Path
@@ -257,6 +264,7 @@ def test_what_a_service_says_of_itself_is_a_line_as_all_others(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_data_that_was_asked_for_stays_data(tmp_path: Path) -> None:
     (told,) = spoken(["serve", "--port", "0", "--json"], tmp_path, "json")
     assert set(json.loads(told)) == {"url", "address", "key"}
@@ -324,6 +332,7 @@ def test_what_was_taken_is_given_back(restored: None) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_an_error_that_ends_a_service_is_in_its_log(form: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "diffuse_core", "sentinel", "--listen", "203.0.113.1:1"]
@@ -332,7 +341,7 @@ def test_an_error_that_ends_a_service_is_in_its_log(form: str, tmp_path: Path) -
 
     def run(*more: str) -> str:
         done = subprocess.run(
-            [*command, *more], capture_output=True, text=True, timeout=15, check=False, env=place
+            [*command, *more], capture_output=True, text=True, timeout=60, check=False, env=place
         )
         assert done.returncode == 2
         return done.stderr

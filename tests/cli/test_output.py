@@ -16,7 +16,8 @@ FULL = Path("/dev/full")
 COMMAND = [sys.executable, "-m", "diffuse_core"]
 NOBODY = ["status", "--bootstrap", "127.0.0.1:1", "--no-mdns"]
 
-pytestmark = pytest.mark.slow
+# Each begins a program, which takes a while where others compute.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
 
 

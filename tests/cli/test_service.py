@@ -185,6 +185,12 @@ def test_paths_are_those_of_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert values(lines("host", "--model", "org/name"), "ExecStart")[0].endswith("org/name")
 
 
+def test_a_place_that_is_written_to_is_one_place() -> None:
+    odd = '/srv/my "50%" \\ logs'
+    found = lines("--run-as", "diffuse", *HOST, "--log-file", f"{odd}/log")
+    assert values(found, "ReadWritePaths") == ['"/srv/my \\"50%%\\" \\\\ logs"']
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 @pytest.mark.parametrize("scope", ["--system", "--user"])
 @pytest.mark.parametrize(
@@ -192,7 +198,10 @@ def test_paths_are_those_of_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 )
 def test_systemd_takes_the_unit(words: tuple[str, ...], scope: str, tmp_path: Path) -> None:
     file = tmp_path / "diffuse-test.service"
-    file.write_text(run("print", scope, "--name", "diffuse-test", *words))
+    more = ()
+    if scope == "--system":
+        more, words = ("--run-as", "root"), (*words, "--log-file", '/srv/my "50%" \\ logs/log')
+    file.write_text(run("print", scope, "--name", "diffuse-test", *more, *words))
     command = ["systemd-analyze", "verify", "--man=no", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -55,6 +55,19 @@ def test_a_made_up_user_has_to_read_the_program(monkeypatch: pytest.MonkeyPatch)
     here.check_here(made())
 
 
+def test_a_made_up_user_has_to_read_the_settings_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    for module in (here, unit):
+        monkeypatch.setattr(module, "CONFIG", config)
+    monkeypatch.setattr(here, "closed", lambda path: path if path == config else None)
+    here.check_here(made())
+    config.touch()
+    with pytest.raises(UsageError, match=r"secrets in /etc/diffuse/diffuse-host\.env"):
+        here.check_here(made())
+
+
 @POSIX
 def test_who_it_runs_as_has_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="useradd --system nobody-of-that-name"):
@@ -65,6 +78,9 @@ def test_who_it_runs_as_has_to_be_there(tmp_path: Path) -> None:
         here.check_here(made(me, log_file=str(log)))
     log.parent.mkdir()
     here.check_here(made(me, log_file=str(log)))
+    with pytest.raises(UsageError) as caught:
+        here.check_here(made(me, state_dir="/no/it's"))
+    assert str(caught.value).endswith(f" -o {me} '/no/it'\"'\"'s'")
 
 
 def text_of(*words: str) -> str:
@@ -97,6 +113,9 @@ def test_a_command_runs_as_the_user_of_a_service(key: str) -> None:
         "--property=DynamicUser=yes",
         "--property=User=diffuse-host",
         "--property=StateDirectory=diffuse-host",
+        "--property=StateDirectoryMode=0700",
+        "--pty",
+        "--pipe",
         f"--property=LoadCredential=network-key:{key}",
         "--property=EnvironmentFile=-/etc/diffuse/diffuse-host.env",
         "--setenv=DIFFUSE_STATE_DIR=/var/lib/diffuse-host",
@@ -125,6 +144,27 @@ def test_a_command_finds_the_state_that_was_given() -> None:
     found = asked.run_words("diffuse-host", text, ["status"])
     assert "--property=User=diffuse" in found
     assert "--setenv=DIFFUSE_STATE_DIR=/srv/state" in found
+
+
+def test_words_and_places_reach_the_command_as_they_are() -> None:
+    """It replaces `$NAME` in what it is to run, as in ExecStart=, but not in the environment."""
+    text = text_of("--run-as", "diffuse", "host", "--model", "demo", "--state-dir", "/srv/$5 50%")
+    found = asked.run_words("diffuse-host", text, ["query", "--prompt", "$5 of $20?"])
+    assert found[-2:] == ["--prompt", "$$5 of $$20?"]
+    assert "--setenv=DIFFUSE_STATE_DIR=/srv/$5 50%" in found
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["", "ExecStart=", 'ExecStart=/usr/bin/python -m "diffuse_core', "ExecStart=/bin/diffuse"],
+)
+def test_a_unit_that_was_changed_is_told(start: str) -> None:
+    text = "\n".join(
+        start if line.startswith("ExecStart=") else line
+        for line in text_of("sentinel").splitlines()
+    )
+    with pytest.raises(UsageError, match=r"was changed: .* --force.*systemctl edit diffuse-x"):
+        asked.run_words("diffuse-x", text, ["status"])
 
 
 def test_no_user_is_guessed() -> None:

@@ -32,6 +32,8 @@ _KEY = re.compile(rb"\s*([0-9a-fA-F]{64})(?:\s*\n\s*([0-9a-fA-F]{64}))?\s*")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OF_SERVICES = Path("/var/lib/private")
 """Where systemd keeps the state of users that it makes up."""
+_OF_ACCOUNTS = Path("/var/lib")
+"""Where it keeps that of other users, beside what else a machine has there."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -175,9 +177,12 @@ def check_directory(directory: Path) -> None:
 
 
 def _to_own(directory: Path) -> str:
-    if _OF_SERVICES in directory.resolve().parents:
-        return "it is that of a service: sudo diffuse service ask COMMAND"
-    return f"give another --state-dir, or run: chown {os.geteuid()} {shlex.quote(str(directory))}"
+    above = directory.resolve().parents
+    asked = "sudo diffuse service ask COMMAND"
+    if _OF_SERVICES in above:
+        return f"it is that of a service: {asked}"
+    own = f"give another --state-dir, or run: chown {os.geteuid()} {shlex.quote(str(directory))}"
+    return f"if it is that of a service: {asked}; else {own}" if _OF_ACCOUNTS in above else own
 
 
 def check_private(path: Path, found: os.stat_result) -> None:

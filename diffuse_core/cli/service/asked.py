@@ -23,7 +23,9 @@ _TAKEN = (
     "User",
     "DynamicUser",
     "StateDirectory",
+    "StateDirectoryMode",
     "CacheDirectory",
+    "CacheDirectoryMode",
     "UMask",
     "EnvironmentFile",
     "LoadCredential",
@@ -38,7 +40,8 @@ def run_words(name: str, text: str, words: Sequence[str]) -> list[str]:
     """The command line that has systemd run `words` of diffuse beside the service of a unit.
 
     Raises:
-        UsageError: `diffuse service` did not write the unit, or it has no user to be found.
+        UsageError: `diffuse service` did not write the unit, or not as it is now, or it has no
+            user to be found.
     """
     if not text.startswith(MARK):
         raise UsageError(f"`diffuse service` did not write the unit of {name}")
@@ -51,14 +54,35 @@ def run_words(name: str, text: str, words: Sequence[str]) -> list[str]:
             raise UsageError(f"the user of {name} has no plain name; give it a shorter --name")
         taken.append(("User", name))
     own = f"{name}-asked-{os.getpid()}"
-    start = shlex.split(dict(found)["ExecStart"])
-    made = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--unit={own}"]
+    start = _start(dict(found).get("ExecStart", ""), name)
+    # With both, a command has a terminal where this one does, and else what it is piped to.
+    made = ["systemd-run", "--quiet", "--pipe", "--pty", "--wait", "--collect", f"--unit={own}"]
     made += [f"--property={key}={value}" for key, value in taken]
     made += [
         f"--setenv={one}" for key, value in found if key == "Environment" for one in value.split()
     ]
     made += [f"--setenv={one}" for one in _settings(start, taken, own)]
-    return [*made, "--", *start[:3], *words]
+    # It replaces `$NAME` in them, as in ExecStart=, from which the first three are.
+    return [*made, "--", *start[:3], *(word.replace("$", "$$") for word in words)]
+
+
+def _start(line: str, name: str) -> list[str]:
+    """The words of ExecStart=.
+
+    Raises:
+        UsageError: they are not such as `diffuse service` writes.
+    """
+    try:
+        start = shlex.split(line)
+    except ValueError:
+        start = []
+    if start[1:3] != ["-m", "diffuse_core"]:
+        raise UsageError(
+            f"the unit of {name} was changed: its ExecStart= is not as `diffuse service` writes "
+            "it; have it written anew, by `diffuse service install --force` with the command, and "
+            f"keep changes apart, by `systemctl edit {name}`"
+        )
+    return start
 
 
 def _settings(start: Sequence[str], taken: Sequence[tuple[str, str]], own: str) -> Iterator[str]:
@@ -66,7 +90,8 @@ def _settings(start: Sequence[str], taken: Sequence[tuple[str, str]], own: str) 
     given = dict(pairwise(start)) | {a: b for a, equals, b in map(_parted, start) if equals}
     for flag in _SHARED:
         if flag in given:
-            yield f"DIFFUSE_{flag[2:].replace('-', '_').upper()}={given[flag]}"
+            setting = flag[2:].replace("-", "_").upper()
+            yield f"DIFFUSE_{setting}={given[flag].replace('$$', '$')}"
     for key, value in taken:
         if key == "LoadCredential":
             name = value.partition(":")[0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import stat
 import sys
 from typing import TYPE_CHECKING
 
+from diffuse_core.cli.service.unit import CONFIG, SECRETS
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,16 +34,22 @@ def check_here(unit: Unit) -> None:
             if not place.is_dir():
                 raise UsageError(
                     f"there is no directory {place}, which the service is to write to; run: "
-                    f"install -d -m 0700 -o {unit.account} '{place}'"
+                    f"install -d -m 0700 -o {unit.account} {shlex.quote(str(place))}"
                 )
         return
     for path in unit.read():
         if (shut := closed(path)) is not None:
             raise UsageError(
                 f"the user that systemd makes up for this service could not read {path}, for "
-                f"{shut} is closed to others: give --run-as USER, or keep it where everybody can "
-                "read it, as below /opt"
+                f"{shut} is closed to others: give --run-as USER, or {_instead(path, unit)}"
             )
+
+
+def _instead(path: Path, unit: Unit) -> str:
+    if path == CONFIG:
+        secrets = SECRETS.replace("%N", unit.name)
+        return f"let everybody read it, and keep secrets in {secrets}"
+    return "keep it where everybody can read it, as below /opt"
 
 
 def closed(path: Path) -> Path | None:

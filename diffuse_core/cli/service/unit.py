@@ -165,11 +165,13 @@ class Unit:
             yield "PrivateDevices=yes"
         yield f"ProtectHome={'read-only' if self._needs_home() else 'yes'}"
         for place in sorted({str(path) for path in self.written()}):
-            yield f"ReadWritePaths={escaped(place)}"
+            yield f"ReadWritePaths={_listed(place)}"
 
     def read(self) -> Iterator[Path]:
         """What it has to read as whoever it runs as: the program, and files of its command."""
         yield from (self.python, Path(sys.base_prefix), Path(diffuse_core.__file__))
+        if self.scope == "system" and CONFIG.exists():
+            yield CONFIG
         for word in self._words():
             value = word.rpartition("=")[2]
             if value.startswith("/"):
@@ -261,6 +263,14 @@ def quoted(word: str) -> str:
 def escaped(path: str) -> str:
     """A path as settings take it that are no command lines."""
     return path.replace("%", "%%")
+
+
+def _listed(path: str) -> str:
+    """A path in a setting that takes several, with spaces between them."""
+    if _PLAIN.fullmatch(path):
+        return path
+    inner = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped(inner)}"'
 
 
 def paths_of(scope: Scope, home: Path) -> Path:
