@@ -163,12 +163,13 @@ class Story:
         under_way: set[asyncio.Task[None]] = set()
         try:
             for fault in self.options.faults:
-                await asyncio.sleep(max(0.0, start + fault.at - time.monotonic()))
+                until = min(start + fault.at, began + self.options.seconds)
+                await asyncio.sleep(max(0.0, until - time.monotonic()))
                 # Where those who were struck took long to come back, the rest comes later, in
                 # its order and at its distances: not all at once.
                 start = max(start, time.monotonic() - fault.at)
                 load.check()
-                if time.monotonic() - began > self.options.seconds:
+                if time.monotonic() - began >= self.options.seconds:
                     self.ledger.notes["faults for which no time was left"] += 1
                     continue
                 if fault.kind in ("break", "rest"):
