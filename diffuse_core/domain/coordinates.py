@@ -69,7 +69,8 @@ class Coordinate(msgspec.Struct, frozen=True, array_like=True):
 
 def distance_s(one: Coordinate, other: Coordinate) -> float:
     """The round trip between two nodes in seconds, estimated."""
-    return (math.dist(one.axes, other.axes) + one.height + other.height) * 1e-6
+    # Heights first: the sum is the same from both ends, to the last bit.
+    return (math.dist(one.axes, other.axes) + (one.height + other.height)) * 1e-6
 
 
 def between_s(one: Coordinate | None, other: Coordinate | None) -> float | None:

@@ -14,7 +14,8 @@ from diffuse_tui.presenter.kept_turn import preview_rows, question_text
 from diffuse_tui.presenter.markdown import MAX_TAIL, Shaper, tail_flow, too_much
 from diffuse_tui.presenter.rich_text import Look, Row, Run, cells, wrap
 
-SOON_S = 0.5
+SOON_S = 2.0
+"""Seconds for 20,000 characters, on the slowest machine; what grows as their square takes more."""
 """Of CPU time: far more than it takes, far less than what grows with a square would."""
 
 

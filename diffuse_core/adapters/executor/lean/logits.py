@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from diffuse_core.adapters.executor.lean.matrices import Int8Matrix, Stack
+from diffuse_core.adapters.executor.lean.matrices import Stack
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.lean.matrices import Matrix
@@ -26,12 +26,10 @@ def exact_logits(head: Matrix, x: torch.Tensor) -> torch.Tensor:
     """
     if x.dtype == torch.float32:
         return head(x)
-    if isinstance(head, Int8Matrix):
-        return _picked(head, x)
-    return _twice(head, x)
+    return _picked(head, x) if head.readable else _twice(head, x)
 
 
-def _picked(head: Int8Matrix, x: torch.Tensor) -> torch.Tensor:
+def _picked(head: Matrix, x: torch.Tensor) -> torch.Tensor:
     """Candidates are multiplied in fp32, one by one."""
     logits = head(x).to(torch.float32)
     near = logits >= logits.amax(1, keepdim=True) - NEAR

@@ -32,6 +32,8 @@ class Matrix(ABC):
 
     alone = 1
     """With how few rows of x a row's result is expected to be what it is among many."""
+    readable = False
+    """Whether `rows_of` gives what is held."""
 
     def __init__(self, rows: int, columns: int, nbytes: int) -> None:
         self.rows = rows
@@ -41,6 +43,10 @@ class Matrix(ABC):
     @abstractmethod
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""
+
+    def rows_of(self, _ids: torch.Tensor) -> torch.Tensor | None:
+        """Rows (n, columns) in fp32; None where they cannot be had."""
+        return None
 
     def onto(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """The product plus `residual` (n, rows)."""
@@ -67,6 +73,7 @@ class PlainMatrix(Matrix):
 
     # Some libraries' one-row products add in another order than those of more rows.
     alone = 8
+    readable = True
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         super().__init__(weight.shape[0], weight.shape[1], weight.nbytes + _size(bias))
@@ -76,6 +83,10 @@ class PlainMatrix(Matrix):
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""
         return functional.linear(x, self._weight, self._bias)
+
+    def rows_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Rows (n, columns) in fp32."""
+        return self._weight.index_select(0, ids).to(torch.float32)
 
 
 class PackedMatrix(Matrix):
@@ -184,6 +195,7 @@ class Int8Matrix(CodedMatrix):
     to fp32 0.0039 for the layers and 0.0019 for the head, with groups of 32 0.0017 and 0.0001.
     """
 
+    readable = True
     repeats = 2
 
     def numbers(self, blocks: slice, half: int) -> torch.Tensor:
@@ -268,7 +280,21 @@ class Stack(Matrix):
         super().__init__(sum(rows), parts[0].columns, sum(part.nbytes for part in parts))
         self.parts = tuple(parts)
         self.alone = max(part.alone for part in parts)
+        self.readable = all(part.readable for part in parts)
         self._rows = rows
+
+    def rows_of(self, ids: torch.Tensor) -> torch.Tensor | None:
+        """Rows (n, columns) in fp32; None where a part does not give them."""
+        found = torch.empty((len(ids), self.columns), device=ids.device)
+        at = 0
+        for part in self.parts:
+            mine = (ids >= at) & (ids < at + part.rows)
+            own = part.rows_of(ids[mine] - at)
+            if own is None:
+                return None
+            found[mine] = own
+            at += part.rows
+        return found
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""

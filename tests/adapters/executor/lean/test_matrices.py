@@ -129,6 +129,8 @@ def test_the_inputs_stay_as_they_are(form: Maker) -> None:
     [("plain fp32", 32), ("packed bf16", 16), ("plain bf16", 16), ("int8", 8), ("int4", 4)],
 )
 def test_bytes_are_those_that_are_reckoned_with(name: str, bits: int) -> None:
+    if name == "packed bf16" and not can_pack(BF16, "cpu"):
+        pytest.skip("this machine has no such kernels")
     for rows, columns in SHAPES:
         made = FORMS[name](rows, columns, None)
         assert (made.matrix.rows, made.matrix.columns) == (rows, columns)
