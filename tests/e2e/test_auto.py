@@ -64,7 +64,7 @@ def test_hosts_on_auto_take_the_model_of_the_hub_that_has_a_gap(
 def test_the_demo_model_is_got_by_its_name(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         processes.start_sentinel()
-        processes.start_host("named", "demo", "--memory", "150MiB")
+        processes.start_host("named", "demo", "--memory", "150MiB", "--dtype", "bf16")
         processes.start_host("auto", "auto", "--memory", "400MiB")
         model = processes.until_servable()
         assert model["id"] == "smollm2-135m-instruct"
