@@ -68,7 +68,7 @@ def choose_device(
             f"--device {asked}: torch finds no such device here, only {there}; use one of them, "
             "or install the driver and a torch build for it"
         )
-    return Device("cpu", count, hardware.available_memory(), usual_contract(hardware))
+    return Device("cpu", count, hardware.available_memory(), "bf16")
 
 
 def usual_contract(hardware: Hardware) -> Contract:

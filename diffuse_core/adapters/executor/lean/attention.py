@@ -81,7 +81,7 @@ class Seating:
         rows = seat.last - seat.first
         if rows == 1:
             return _One(seat, self._query, self._mixed, family)
-        if not suits(rows, seat.end, family, self._mixed.dtype):
+        if not suits(rows, seat.end, family, self._mixed.dtype, self._mixed.device.type):
             return _Few(seat, self.queries, self._mixed, family)
         own = slice(seat.first, seat.last)
         queries, mixed = self.queries[own], self._mixed[own]

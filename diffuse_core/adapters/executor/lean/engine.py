@@ -14,7 +14,7 @@ from diffuse_core.adapters.executor.lean.invariance import UNPROVEN
 from diffuse_core.adapters.executor.lean.kv import LeanCache
 from diffuse_core.adapters.executor.lean.logits import exact_logits
 from diffuse_core.adapters.executor.lean.matrices import CodedTable
-from diffuse_core.adapters.executor.lean.unpacked import is_piece
+from diffuse_core.adapters.executor.lean.unpacked import is_piece, least_rows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -73,6 +73,7 @@ class LeanEngine:
         self._dtype = dtype
         self._device = device
         self._alone = alone
+        self._piece = least_rows(dtype, device)
 
     @property
     def weight_bytes(self) -> int:
@@ -97,7 +98,7 @@ class LeanEngine:
         outcomes: list[torch.Tensor | None] = [None] * len(batch)
         parts: dict[tuple[Slice, int], list[int]] = {}
         for index, rows in enumerate(batch):
-            own = index if is_piece(rows) else -1
+            own = index if is_piece(rows, self._piece) else -1
             parts.setdefault((rows.cache.part, own), []).append(index)
         before = [rows.cache.length for rows in batch]
         done = False
@@ -131,7 +132,7 @@ class LeanEngine:
         seating = Seating(seats, x.shape[0], self._family, self._dtype, self._device)
         nobody = [(0, 1)] * (x.shape[0] - used)
         turns = self._rotary.turns([*((seat.start, seat.end) for seat in seats), *nobody])
-        held = self._layers_for_pieces if is_piece(batch[0]) else self._layers
+        held = self._layers_for_pieces if is_piece(batch[0], self._piece) else self._layers
         first = part.start - self._held.start
         for slot, layer in enumerate(held[first : first + len(part)]):
             x = layer.mix(x, turns, seating, slot)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from diffuse_core.adapters.executor import bf16
 from diffuse_core.domain.shapes import GROUP
 
 if TYPE_CHECKING:
@@ -65,28 +66,30 @@ def can_pack(dtype: torch.dtype, device: str) -> bool:
     """Whether oneDNN's packed matrices are there for this type."""
     if device != "cpu" or not torch._C._has_mkldnn:
         return False
-    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 or not bf16.is_slow(dtype, device)
 
 
 class PlainMatrix(Matrix):
     """Multiplied as it is."""
 
-    # Some libraries' one-row products add in another order than those of more rows.
-    alone = 8
     readable = True
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         super().__init__(weight.shape[0], weight.shape[1], weight.nbytes + _size(bias))
-        self._weight = weight
-        self._bias = bias
+        self.weight = weight
+        self.bias = bias
+        # Some libraries' one-row products add in another order than those of more rows. Where
+        # torch adds number by number they do not, and each row more costs as much as the first.
+        self.slow = bf16.is_slow(weight.dtype, weight.device.type)
+        self.alone = 1 if self.slow else 8
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""
-        return functional.linear(x, self._weight, self._bias)
+        return functional.linear(x, self.weight, self.bias)
 
     def rows_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Rows (n, columns) in fp32."""
-        return self._weight.index_select(0, ids).to(torch.float32)
+        return self.weight.index_select(0, ids).to(torch.float32)
 
 
 class PackedMatrix(Matrix):
@@ -147,22 +150,25 @@ class CodedMatrix(Matrix):
         self.bias = bias
 
     @abstractmethod
-    def numbers(self, blocks: slice, half: int) -> torch.Tensor:
-        """Of some blocks of rows, all numbers (columns, rows), in bf16.
+    def numbers(self, blocks: slice, half: int, dtype: torch.dtype) -> torch.Tensor:
+        """Of some blocks of rows, all numbers (columns, rows).
 
         Args:
             blocks: which of them; each has 2 * `half` rows, of which the last may be padding.
             half: what `packed_half` gives.
+            dtype: the type to compute them in.
         """
 
     def _bytes(self, blocks: slice, half: int) -> torch.Tensor:
         """The packed codes (blocks, codes a row, half)."""
         return self._packed.view(-1, self._packed.shape[1] * 2, half)[blocks]
 
-    def _places(self, blocks: slice, half: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _places(
+        self, blocks: slice, half: int, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Scales and offsets (groups, 1, rows) of some blocks of rows."""
         size = 2 * half
-        rows = self._scales[:, blocks.start * size : blocks.stop * size]
+        rows = self._scales[:, blocks.start * size : blocks.stop * size].to(dtype)
         return rows[..., 0].contiguous().unsqueeze(1), rows[..., 1].contiguous().unsqueeze(1)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -176,12 +182,12 @@ class CodedMatrix(Matrix):
 class Int4Matrix(CodedMatrix):
     """A matrix in 4 bits."""
 
-    def numbers(self, blocks: slice, half: int) -> torch.Tensor:
-        """Of some blocks of rows, all numbers (columns, rows), in bf16."""
+    def numbers(self, blocks: slice, half: int, dtype: torch.dtype) -> torch.Tensor:
+        """Of some blocks of rows, all numbers (columns, rows)."""
         both = self._bytes(blocks, half)
         low, high = (both & 15).view(torch.int8), (both >> 4).view(torch.int8)
-        codes = _in_rows(low.sub_(8), high.sub_(8))
-        scale, offset = self._places(blocks, half)
+        codes = _in_rows(low.sub_(8), high.sub_(8), dtype)
+        scale, offset = self._places(blocks, half, dtype)
         groups = codes.view(len(scale), GROUP, -1)
         return torch.addcmul(offset, groups, scale, out=groups).view(codes.shape)
 
@@ -198,14 +204,14 @@ class Int8Matrix(CodedMatrix):
     readable = True
     repeats = 2
 
-    def numbers(self, blocks: slice, half: int) -> torch.Tensor:
-        """Of some blocks of rows, all numbers (columns, rows), in bf16."""
+    def numbers(self, blocks: slice, half: int, dtype: torch.dtype) -> torch.Tensor:
+        """Of some blocks of rows, all numbers (columns, rows)."""
         upper, lower = self._bytes(blocks, half).chunk(2, 1)
         # The upper half's codes count from 8 on, which the sign bit turns into one from 0 on.
         low = ((upper << 4) | (lower & 15)).bitwise_xor_(128).view(torch.int8)
         high = ((upper & 240) | (lower >> 4)).bitwise_xor_(128).view(torch.int8)
-        codes = _in_rows(low, high)
-        scale, _ = self._places(blocks, half)
+        codes = _in_rows(low, high, dtype)
+        scale, _ = self._places(blocks, half, dtype)
         groups = codes.view(len(scale) // 2, GROUP, -1)
         return groups.mul_(scale[len(groups) :]).view(codes.shape)
 
@@ -248,10 +254,10 @@ def packed_half() -> int | None:
     return None
 
 
-def _in_rows(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """Codes (blocks, columns, half) of rows i and of rows i + half, as bf16 (columns, rows)."""
+def _in_rows(low: torch.Tensor, high: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Codes (blocks, columns, half) of rows i and of rows i + half, as (columns, rows)."""
     blocks, columns, half = low.shape
-    codes = torch.empty((columns, blocks, 2, half), dtype=torch.bfloat16)
+    codes = torch.empty((columns, blocks, 2, half), dtype=dtype)
     codes.select(2, 0).copy_(low.transpose(0, 1))
     codes.select(2, 1).copy_(high.transpose(0, 1))
     return codes.view(columns, -1)

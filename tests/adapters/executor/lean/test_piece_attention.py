@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from diffuse_core.adapters.executor import bf16
 from diffuse_core.adapters.executor.lean import piece_attention
 from diffuse_core.adapters.executor.lean.attention import Seat, Seating
 from diffuse_core.adapters.executor.lean.family import Family
@@ -27,6 +28,12 @@ FAMILY = Family(
     rotary=(True,) * len(WINDOWS),
 )
 PART = Slice(0, len(WINDOWS))
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a CPU that multiplies bf16 itself, whatever this one does."""
+    monkeypatch.setattr(bf16, "is_slow", lambda _type, _device: False)
 
 
 def exact(
@@ -52,7 +59,7 @@ def test_rows_see_what_came_before_them(
 ) -> None:
     if fused:
         monkeypatch.setattr(piece_attention, "SCORE_BYTES", 0)
-    assert suits(rows, start + rows, FAMILY, BF16) is not fused
+    assert suits(rows, start + rows, FAMILY, BF16, "cpu") is not fused
     own = torch.Generator().manual_seed(rows + start)
     cache = LeanCache(PART, start + rows + 3, FAMILY, BF16, "cpu")
     for table in cache.tables:
@@ -87,7 +94,13 @@ def test_what_a_window_has_left_behind_is_not_looked_at() -> None:
 
 
 def test_small_pieces_and_other_types_are_left_to_the_fused_kernel() -> None:
-    assert suits(LEAST_ROWS, 100, FAMILY, BF16)
-    assert not suits(LEAST_ROWS - 1, 100, FAMILY, BF16)
-    assert not suits(LEAST_ROWS, 100, FAMILY, torch.float32)
-    assert not suits(256, 2**21, FAMILY, BF16)
+    assert suits(LEAST_ROWS, 100, FAMILY, BF16, "cpu")
+    assert not suits(LEAST_ROWS - 1, 100, FAMILY, BF16, "cpu")
+    assert not suits(LEAST_ROWS, 100, FAMILY, torch.float32, "cpu")
+    assert not suits(256, 2**21, FAMILY, BF16, "cpu")
+
+
+def test_so_are_all_where_bf16_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bf16, "is_slow", lambda _type, device: device == "cpu")
+    assert not suits(LEAST_ROWS, 100, FAMILY, BF16, "cpu")
+    assert suits(LEAST_ROWS, 100, FAMILY, BF16, "cuda")

@@ -1,4 +1,4 @@
-"""Coded matrices unpacked for large pieces of prompts."""
+"""Matrices unpacked or widened for large pieces of prompts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from diffuse_core.adapters.executor import bf16
 from diffuse_core.adapters.executor.engine import Rows
 from diffuse_core.adapters.executor.lean import unpacked
+from diffuse_core.adapters.executor.lean.engine import LeanEngine
 from diffuse_core.adapters.executor.lean.matrices import Int8Matrix, PlainMatrix, packed_half
-from diffuse_core.adapters.executor.lean.unpacked import LEAST_ROWS, UnpackedMatrix, for_pieces
+from diffuse_core.adapters.executor.lean.unpacked import (
+    LEAST_ROWS,
+    UnpackedMatrix,
+    WidenedMatrix,
+    for_pieces,
+    least_rows,
+)
 from diffuse_core.domain.slices import Slice
 from tests.adapters.executor.lean.made_matrices import BF16, dense, int4, int8, seeded, stack
 from tests.adapters.executor.lean.models import (
     LAYERS,
     all_equal,
     alone,
-    lean_cut,
-    lean_engine,
+    lean_executor,
     some_rows,
     tables,
 )
@@ -31,17 +38,44 @@ if TYPE_CHECKING:
 WHOLE = Slice(0, LAYERS)
 BLOCK = 64
 PIECE = LEAST_ROWS + 5
-CODED: tuple[Contract, ...] = ("int8", "int4")
+WAYS: list[tuple[Contract, bool]] = [
+    ("int8", False),
+    ("int4", False),
+    ("int8", True),
+    ("int4", True),
+    ("bf16", True),
+]
+"""Contracts, and whether bf16 is slow; where it is not, bf16 has no second way."""
 
 pytestmark = pytest.mark.skipif(packed_half() is None, reason="the kernel's layout is not known")
 
 
+def pretend(monkeypatch: pytest.MonkeyPatch, *, slow: bool) -> None:
+    """Be a CPU on which bf16 is slow, or is not, whatever this one is."""
+    where = (BF16, "cpu") if slow else None
+    monkeypatch.setattr(bf16, "is_slow", lambda *what: what == where)
+
+
+def new_engine(name: str, contract: Contract, start: int = 0, end: int = LAYERS) -> LeanEngine:
+    """One that was made for the CPU that this one pretends to be, and is shared with nobody."""
+    engine = lean_executor.__wrapped__(name, contract, start, end)._engine
+    assert isinstance(engine, LeanEngine)
+    return engine
+
+
+@pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("numbers", [2**20, 1])
 @pytest.mark.parametrize("make", [int4, int8])
 @pytest.mark.parametrize(("rows", "columns"), [(64, 32), (80, 96), (200, 64), (1024, 96)])
 def test_numbers_are_what_the_kernel_multiplies_with(
-    make: Callable, rows: int, columns: int, numbers: int, monkeypatch: pytest.MonkeyPatch
+    make: Callable,
+    rows: int,
+    columns: int,
+    numbers: int,
+    slow: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    pretend(monkeypatch, slow=slow)
     monkeypatch.setattr(unpacked, "NUMBERS", numbers)
     bias = torch.randn(rows, generator=seeded(3, rows)).to(BF16)
     made = make(rows, columns, bias, BLOCK)
@@ -55,7 +89,30 @@ def test_numbers_are_what_the_kernel_multiplies_with(
     assert found.is_contiguous()
 
 
-def test_the_parts_of_a_stack_are_unpacked_and_others_stay() -> None:
+@pytest.mark.parametrize("numbers", [2**20, 1, 200])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 32), (81, 96), (1024, 33)])
+def test_a_widened_product_is_rounded_once(
+    rows: int, columns: int, biased: bool, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, slow=True)
+    monkeypatch.setattr(bf16, "NUMBERS", numbers)
+    bias = torch.randn(rows, generator=seeded(3, rows)).to(BF16) if biased else None
+    made = dense(PlainMatrix, BF16)(rows, columns, bias)
+    many = for_pieces(made.matrix)
+    assert isinstance(many, WidenedMatrix)
+    x = torch.randn((7, columns), generator=seeded(1, columns)).to(BF16)
+    exact = x.double() @ made.weight.t() + (0 if bias is None else bias.double())
+    found = many(x)
+    assert (found.dtype, found.is_contiguous()) == (BF16, True)
+    # Half a step of bf16, and what fp32 loses on the way.
+    assert bool(((found.double() - exact).abs() <= exact.abs() * 2**-8 + 1e-4).all())
+
+
+def test_the_parts_of_a_stack_are_unpacked_and_others_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend(monkeypatch, slow=False)
     made = stack(lambda *given: int4(*given, BLOCK), dense(PlainMatrix, BF16))(64, 64, None)
     x = torch.randn((3, 64), generator=seeded(1, 1)).to(BF16)
     many = for_pieces(made.matrix)
@@ -64,18 +121,30 @@ def test_the_parts_of_a_stack_are_unpacked_and_others_stay() -> None:
     assert for_pieces(plain) is plain
 
 
+def test_fp32_is_nowhere_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, slow=True)
+    plain = dense(PlainMatrix, torch.float32)(16, 32, None).matrix
+    assert for_pieces(plain) is plain
+    assert least_rows(torch.float32, "cpu") == least_rows(BF16, "cuda") == LEAST_ROWS
+    assert least_rows(BF16, "cpu") == bf16.LEAST_ROWS
+
+
 def test_a_matrix_of_parts_of_blocks_is_multiplied_as_ever() -> None:
     matrix = int8(80, 64, None).matrix
     assert isinstance(matrix, Int8Matrix)
     assert for_pieces(matrix) is matrix
 
 
-@pytest.mark.parametrize("contract", CODED)
+@pytest.mark.parametrize(("contract", "slow"), WAYS)
 @torch.inference_mode()
-def test_only_a_pieces_own_size_decides(contract: Contract) -> None:
-    engine = lean_engine("llama", contract)
+def test_only_a_pieces_own_size_decides(
+    contract: Contract, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, slow=slow)
+    engine = new_engine("llama", contract)
+    least = least_rows(BF16, "cpu")
     budget = 2 * PIECE
-    counts = {0: PIECE, 1: 1, 2: LEAST_ROWS - 1, 3: LEAST_ROWS, 4: 3}
+    counts = {0: PIECE, 1: 1, 2: least - 1, 3: least, 4: 3}
     rows = {i: some_rows(WHOLE, count, contract, 70 + i) for i, count in counts.items()}
     shared, lone, bits = ({i: engine.open(WHOLE, budget) for i in counts} for _ in range(3))
     batch = [Rows(shared[i], rows[i], want_logits=True) for i in counts]
@@ -96,33 +165,40 @@ def test_only_a_pieces_own_size_decides(contract: Contract) -> None:
         assert all_equal(tables(bits[i]), tables(lone[i]))
 
 
-@pytest.mark.parametrize("contract", CODED)
+@pytest.mark.parametrize(("contract", "slow"), WAYS)
 @torch.inference_mode()
-def test_slices_give_what_the_whole_gives(contract: Contract) -> None:
+def test_slices_give_what_the_whole_gives(
+    contract: Contract, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, slow=slow)
     rows = some_rows(WHOLE, PIECE, contract, 5)
-    engine = lean_engine("qwen3", contract)
+    engine = new_engine("qwen3", contract)
     wanted = alone(engine, engine.open(WHOLE, PIECE), rows)
     x: torch.Tensor | None = rows
-    for executor in lean_cut("qwen3", contract, 0, 2, 5, LAYERS):
+    for start, end in ((0, 2), (2, 5), (5, LAYERS)):
         assert x is not None
-        x = alone(executor._engine, executor._engine.open(executor.slice, PIECE), x)
+        piece = new_engine("qwen3", contract, start, end)
+        x = alone(piece, piece.open(Slice(start, end), PIECE), x)
     assert x is not None
     assert wanted is not None
     assert torch.equal(x, wanted)
 
 
-@pytest.mark.parametrize("contract", CODED)
+@pytest.mark.parametrize(("contract", "slow"), WAYS)
 @torch.inference_mode()
 def test_a_large_piece_is_close_to_the_kernels(
-    contract: Contract, monkeypatch: pytest.MonkeyPatch
+    contract: Contract, slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pretend(monkeypatch, slow=slow)
     rows = some_rows(WHOLE, PIECE, contract, 6)
-    engine = lean_engine("llama", contract)
-    large = alone(engine, engine.open(WHOLE, PIECE), rows)
-    monkeypatch.setattr(unpacked, "LEAST_ROWS", PIECE + 1)
-    kernel = alone(engine, engine.open(WHOLE, PIECE), rows)
+    one = new_engine("llama", contract)
+    large = alone(one, one.open(WHOLE, PIECE), rows)
+    monkeypatch.setattr(bf16 if slow else unpacked, "LEAST_ROWS", PIECE + 1)
+    other = new_engine("llama", contract)
+    kernel = alone(other, other.open(WHOLE, PIECE), rows)
     assert large is not None
     assert kernel is not None
-    # Another way was taken, and to the same place.
-    assert not torch.equal(large, kernel)
+    # Another way was taken, and to the same place; fp32 may add up to the very same.
+    assert one._piece <= PIECE < other._piece
+    assert slow or not torch.equal(large, kernel)
     assert float((large - kernel).norm() / kernel.norm()) < 0.1
