@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Host processes, each too small for the whole model.",
 )
-@dtyped("bf16 where that is fast, else fp32")
+@dtyped("bf16")
 @click.option("--ask", metavar="TEXT", help="Ask this, print the answer, stop everything.")
 @click.option(
     "--max-tokens",
@@ -92,10 +92,11 @@ async def demo_network(
         DiffuseError: the model could not be had, or a process failed.
     """
     from diffuse_core.cli.demo_network import DemoNetwork, demo_shape
+    from diffuse_core.services.devices import USUAL
     from diffuse_core.wiring import find_device
 
     device = find_device("cpu", None)
-    contract = chosen_contract(dtype) or device.usual
+    contract = chosen_contract(dtype) or USUAL
     bar = Bar("getting the demo model")
     try:
         shape = await asyncio.to_thread(demo_shape, bar.show, contract)

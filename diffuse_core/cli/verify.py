@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Tokens to generate from each prompt.",
 )
-@dtyped("bf16 where that is fast, else fp32")
+@dtyped("bf16")
 @device
 @threaded
 @click.option(

@@ -18,6 +18,12 @@ AcceleratorLook = Callable[[], Mapping[DeviceKind, int]]
 
 PREFERRED: tuple[DeviceKind, ...] = ("cuda", "mps")
 MEMORY_SHARE = 0.8
+USUAL: Contract = "bf16"
+"""The Contract when nobody says another: half the bytes of fp32, and decoding waits for bytes.
+
+int8 and int4 are never chosen here, also not for a file of 4-bit codes: they take less memory and
+decode faster, but change the text a little, which is the user's choice to make.
+"""
 PROCESS_RESERVE = 2**30
 """Left to the interpreter, torch and the system (on a GPU, to its other users)."""
 
@@ -31,8 +37,6 @@ class Device:
     """How many CPU threads a pass may use."""
     free: int
     """Bytes of its memory that could be taken now."""
-    usual: Contract
-    """The contract that suits it, when nobody says another."""
 
 
 DeviceChoice = Callable[[], Device]
@@ -59,7 +63,7 @@ def choose_device(
         wanted = PREFERRED if asked is None else (asked,)
         for kind in wanted:
             if kind in found:
-                return Device(kind, count, found[kind], "bf16")
+                return Device(kind, count, found[kind])
     else:
         found = {}
     if asked not in (None, "cpu"):
@@ -68,18 +72,7 @@ def choose_device(
             f"--device {asked}: torch finds no such device here, only {there}; use one of them, "
             "or install the driver and a torch build for it"
         )
-    return Device("cpu", count, hardware.available_memory(), "bf16")
-
-
-def usual_contract(hardware: Hardware) -> Contract:
-    """The contract that suits this machine's CPU.
-
-    bf16 is half the bytes of fp32, and decoding waits for bytes; but without instructions for
-    it each product is emulated, several times slower than fp32. int8 and int4 are never chosen
-    here, also not for a file of 4-bit codes: they take less memory and decode faster, but
-    change the text a little and read prompts more slowly, which is the user's choice to make.
-    """
-    return "bf16" if hardware.fast_bf16() else "fp32"
+    return Device("cpu", count, hardware.available_memory())
 
 
 def can_compute(device: DeviceKind, contract: Contract) -> bool:

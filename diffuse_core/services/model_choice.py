@@ -17,7 +17,7 @@ from diffuse_core.domain.needs import EFFECTS, Means, Need, needs
 from diffuse_core.domain.records import ModelRef, fingerprint
 from diffuse_core.domain.selection import DEMO_ALIAS, fetch_name
 from diffuse_core.errors import ModelUnknown
-from diffuse_core.services.devices import can_compute
+from diffuse_core.services.devices import USUAL, can_compute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ MAX_TOLD = 32
 
 
 def choose_contract(source: ModelSource, known: tuple[ModelRef, ...], device: Device) -> Contract:
-    """The contract this model already has on the network, else the one that suits the device.
+    """The contract this model already has on the network, else the usual one.
 
     Nodes with different contracts never share a Route, so joining what is there comes first.
     """
@@ -57,7 +57,7 @@ def choose_contract(source: ModelSource, known: tuple[ModelRef, ...], device: De
     for contract in CONTRACTS:
         if can_compute(device.kind, contract) and fingerprint(source.content, contract) in here:
             return contract
-    return device.usual
+    return USUAL
 
 
 def computed(device: DeviceKind, asked: Contract | None) -> frozenset[Contract]:

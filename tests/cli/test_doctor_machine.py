@@ -68,16 +68,15 @@ def test_libraries() -> None:
 
 
 def test_torch() -> None:
-    told(judge_torch(TORCH, fast_bf16=True), "ok", "CPU only")
-    told(judge_torch(TORCH, fast_bf16=False), "ok", "bf16 is slow")
+    told(judge_torch(TORCH), "ok", "CPU only")
     broken = TorchFacts(problem="OSError: libtorch.so: cannot open")
-    told(judge_torch(broken, fast_bf16=True), "problem", "libtorch.so")
+    told(judge_torch(broken), "problem", "libtorch.so")
     late = TorchFacts(problem="it did not load within 10 s", late=True)
-    told(judge_torch(late, fast_bf16=True), "warning", "try again")
+    told(judge_torch(late), "warning", "try again")
     slow = msgspec.structs.replace(TORCH, seconds=25.0)
-    told(judge_torch(slow, fast_bf16=True), "warning", "busy")
+    told(judge_torch(slow), "warning", "busy")
     bare = msgspec.structs.replace(TORCH, mkl=False, onednn=False)
-    told(judge_torch(bare, fast_bf16=True), "warning", "no fast kernels")
+    told(judge_torch(bare), "warning", "no fast kernels")
 
 
 def test_gpu() -> None:

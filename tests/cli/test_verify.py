@@ -113,19 +113,9 @@ def test_a_model_without_words_and_of_another_family(
     assert "gemma2" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("fast", "contract"), [pytest.param(False, "fp32", marks=pytest.mark.slow), (True, "bf16")]
-)
-def test_auto_is_what_suits_the_processor(
-    wordless: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    fast: bool,
-    contract: str,
-) -> None:
-    monkeypatch.setattr(SystemHardware, "fast_bf16", lambda _: fast)
+def test_auto_is_bf16(wordless: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", str(wordless), "--no-against-library", "--json", *QUICK]) == 0
-    assert told(capsys)["contract"] == contract
+    assert told(capsys)["contract"] == "bf16"
 
 
 def test_a_device_that_is_not_here_is_refused(
@@ -150,6 +140,4 @@ def test_a_plan_is_made_in_the_contract_that_suits_or_is_asked_for(
 
     sizes = {dtype: weights("--dtype", dtype) for dtype in ("fp32", "bf16", "int8", "int4")}
     assert sizes["fp32"] == 2 * sizes["bf16"] > sizes["bf16"] > sizes["int8"] > sizes["int4"]
-    for fast, contract in ((False, "fp32"), (True, "bf16")):
-        monkeypatch.setattr(SystemHardware, "fast_bf16", lambda _, fast=fast: fast)
-        assert weights() == sizes[contract]
+    assert weights() == sizes["bf16"]

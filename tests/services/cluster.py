@@ -109,7 +109,7 @@ class Cluster:
         self.contract: Contract = "fp32"
         self.asked = str(model.path)
         self.store: ModelStore = FileModelStore(lambda _: directory)
-        self.device = Device("cpu", threads=1, free=4 * PLENTY, usual="bf16")
+        self.device = Device("cpu", threads=1, free=4 * PLENTY)
         self.place = "127.0.0.1" if sockets else "mem"
         self.sockets = sockets
         self.hosts: list[Host] = []

@@ -148,7 +148,7 @@ async def private_client(
     room = cluster.device.free if free is None else PROCESS_RESERVE + free
 
     def device(_asked: DeviceKind | None) -> Device:
-        return Device("cpu", threads=1, free=room, usual="bf16")
+        return Device("cpu", threads=1, free=room)
 
     def load(*given: object, device: str) -> Executor:
         assert device == "cpu"

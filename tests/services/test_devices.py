@@ -25,16 +25,12 @@ RAM = 8 * 2**30
 @dataclass
 class FakeHardware:
     likely: bool = True
-    bf16: bool = True
 
     def available_memory(self) -> int:
         return RAM
 
     def cores(self) -> int:
         return 6
-
-    def fast_bf16(self) -> bool:
-        return self.bf16
 
     def accelerator_likely(self) -> bool:
         return self.likely
@@ -50,7 +46,7 @@ def never() -> Mapping[str, int]:
 )
 def test_auto_takes_the_best_that_is_there(found: dict, kind: str, free: int) -> None:
     device = choose_device(None, None, FakeHardware(), lambda: found)
-    assert (device.kind, device.free, device.usual) == (kind, free, "bf16")
+    assert (device.kind, device.free) == (kind, free)
 
 
 @pytest.mark.parametrize(("asked", "likely"), [(None, False), ("cpu", True), ("cpu", False)])
@@ -61,8 +57,8 @@ def test_torch_is_not_loaded_where_there_is_nothing_to_find(
 
 
 def test_a_device_that_is_asked_for_is_taken() -> None:
-    device = choose_device("mps", None, FakeHardware(bf16=False), lambda: {"cuda": 7, "mps": 5})
-    assert (device.kind, device.free, device.usual) == ("mps", 5, "bf16")
+    device = choose_device("mps", None, FakeHardware(), lambda: {"cuda": 7, "mps": 5})
+    assert (device.kind, device.free) == ("mps", 5)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +75,6 @@ def test_a_device_that_is_not_there_is_refused_and_what_is_there_named(
     look = never if found is None else lambda: found
     with pytest.raises(UsageError, match=f"--device {asked}: .* {there}"):
         choose_device(asked, None, FakeHardware(likely), look)
-
-
-def test_a_cpu_that_is_slow_in_bf16_computes_in_fp32() -> None:
-    slow = FakeHardware(likely=False, bf16=False)
-    assert choose_device(None, None, slow, never).usual == "fp32"
-    assert choose_device(None, None, FakeHardware(likely=False), never).usual == "bf16"
 
 
 def test_threads_are_those_asked_for_else_one_for_each_core() -> None:

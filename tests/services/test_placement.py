@@ -217,9 +217,7 @@ async def test_a_host_joins_the_contract_that_the_network_has(
     known = (first.service.model,)
     source = DirectorySource(tiny.path)
     assert host_module.choose_contract(source, known, cluster.device) == "fp32"
-    for usual in ("bf16", "fp32"):
-        device = replace(cluster.device, usual=usual)
-        assert host_module.choose_contract(source, (), device) == usual
+    assert host_module.choose_contract(source, (), cluster.device) == "bf16"
 
 
 async def test_a_host_does_not_join_a_contract_that_its_device_cannot_compute(

@@ -92,19 +92,15 @@ async def _torch() -> list[Finding]:
     """Torch, and what GPUs are for it."""
     facts = await _torch_in_time()
     # A driver that hangs takes nobody but this check along.
-    fast_bf16, driver, names = await in_thread(_hardware)
-    return [
-        software.judge_torch(facts, fast_bf16=fast_bf16),
-        software.judge_gpu(names, facts, driver=driver),
-    ]
+    driver, names = await in_thread(_hardware)
+    return [software.judge_torch(facts), software.judge_gpu(names, facts, driver=driver)]
 
 
-def _hardware() -> tuple[bool, bool, list[str]]:
-    """Whether bf16 is fast, whether a GPU's driver is here, and the names of GPUs; blocks."""
-    hardware = SystemHardware()
-    driver = hardware.accelerator_likely()
+def _hardware() -> tuple[bool, list[str]]:
+    """Whether a GPU's driver is here, and the names of GPUs; blocks."""
+    driver = SystemHardware().accelerator_likely()
     gpus = SystemSensors(cache_here(), nvidia=driver).sample().gpus
-    return hardware.fast_bf16(), driver, [gpu.name for gpu in gpus]
+    return driver, [gpu.name for gpu in gpus]
 
 
 async def _torch_in_time() -> TorchFacts:

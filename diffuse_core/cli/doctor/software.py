@@ -58,7 +58,7 @@ def pip_install(libraries: Sequence[Library]) -> str:
     return "pip install " + " ".join(f"'{one.name}{one.wanted}'" for one in libraries)
 
 
-def judge_torch(facts: TorchFacts, *, fast_bf16: bool) -> Finding:
+def judge_torch(facts: TorchFacts) -> Finding:
     """Whether torch loads, and how fast it can compute here."""
     if facts.late:
         step = "try again: the disk or the machine is busy; if it stays so, hosts start slowly"
@@ -74,12 +74,10 @@ def judge_torch(facts: TorchFacts, *, fast_bf16: bool) -> Finding:
     parts = [f"{facts.version} ({build})", f"loads in {facts.seconds:.1f} s"]
     kernels = [name for name, there in (("MKL", facts.mkl), ("oneDNN", facts.onednn)) if there]
     parts.append(f"{'+'.join(kernels) or 'no fast kernels'}, {facts.cpu or 'unknown CPU'}")
-    parts.append("bf16 is fast" if fast_bf16 else "bf16 is slow on this CPU, fp32 is taken")
     found = ", ".join(parts)
     told = {
         "version": facts.version,
         "build": build,
-        "fast_bf16": fast_bf16,
         "load_s": facts.seconds,
         "cpu": facts.cpu,
     }

@@ -31,7 +31,7 @@ LAYERS = 4
 COUNT = 5
 PROMPTS = (Prompt("some", (3, 14, 15, 92, 65, 35, 89, 79, 32)), Prompt("one", (7,)))
 PLENTY = 2**30
-CPU = Device("cpu", threads=1, free=PLENTY, usual="bf16")
+CPU = Device("cpu", threads=1, free=PLENTY)
 
 
 @pytest.fixture
