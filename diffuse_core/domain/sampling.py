@@ -45,6 +45,14 @@ RARE = 1e-6
 """As often an honest Stage draws a token that is no likelier than one that is out of reach."""
 SHARES = 5.0
 """How many nats all shares of tokens together count as."""
+NEARLY = 0.5
+"""Nats by which logits may differ whose order is another on another machine.
+
+Without it 2 of 26 honest answers of 20 tokens with top-k and top-p were more than 0.75 out of
+reach in bf16 (SmolLM2-135M; as computed with AVX2 and with AVX-512), with it none of 48.
+"""
+MOST_NEARLY = 50.0
+"""Of what these come to at a low temperature: as good as everything, and finite."""
 FIRST_LOOK = 512
 """Ids sorted at first in search of those that make up top-p; mostly a few dozen do."""
 ROUNDING = 1e-9
@@ -111,9 +119,10 @@ class Sampler:
         Machines round differently, so another token comes where two are nearly as likely. At
         temperature 0, and of tokens that a filter barred, the distance is in nats: of the logit
         from the largest, or from the least that passed. Else it is that of the random number from
-        the share of the token, a fifth of all shares counting as a nat; but a token so unlikely
-        that hardly ever one like it is drawn is out of reach, wherever its share lies. 0.0 means
-        that it may have been drawn.
+        the share of the token, a fifth of all shares counting as a nat, wherever among shares
+        that are nearly as large it would stand; but a token so unlikely that hardly ever one like
+        it is drawn is out of reach, wherever its share lies. 0.0 means that it may have been
+        drawn.
 
         Raises:
             Refused: as `choose` does.
@@ -201,11 +210,25 @@ def _distance(
     if not len(at):
         least = logits[ids[: len(weights)]].min() if ids is not None else logits.max()
         return _nats(least, logits[token]) / min(params.temperature, 1.0)
-    total, share, place = weights.cumsum(), weights[at[0]], _uniform(params.seed, position)
-    whole, high = float(total[-1]), float(total[at[0]])
+    share, place = weights[at[0]], _uniform(params.seed, position)
+    whole = float(weights.sum())
     if weights[weights <= share].sum() < RARE * whole:
         return UNREACHABLE
-    return SHARES * max(0.0, (high - float(share)) / whole - place, place - high / whole)
+    low, high = _stretch(weights, int(at[0]), params.temperature)
+    return SHARES * max(0.0, low / whole - place, place - high / whole)
+
+
+def _stretch(weights: NDArray[np.float64], at: int, temperature: float) -> tuple[float, float]:
+    """Between which sums of weights the one at `at` lies, or may lie on another machine.
+
+    Where they are sorted, those that are nearly as large stand before it here and behind it there.
+    """
+    if np.any(weights[1:] > weights[:-1]):
+        before = float(weights[:at].sum())
+        return before, before + float(weights[at])
+    alike = math.exp(min(NEARLY / temperature, MOST_NEARLY))
+    larger = weights > weights[at] * alike
+    return float(weights[larger].sum()), float(weights[weights * alike >= weights[at]].sum())
 
 
 def _nats(large: np.floating, small: np.floating) -> float:

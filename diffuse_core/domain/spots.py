@@ -35,7 +35,7 @@ ROW_FACTOR = 6.0
 GAP: dict[Contract, float] = {"fp32": 0.01, "bf16": 0.75, "int8": 0.75, "int4": 0.75}
 """How far out of reach, in nats, a token may be that an honest Stage draws (Sampler.examine).
 
-Measured as above: 0.3 in bf16, where up to a quarter of the tokens that are drawn at temperature
+Measured as above: 0.5 in bf16, where up to a quarter of the tokens that are drawn at temperature
 0.8 are others, given the same ones before; and 0 in fp32.
 """
 

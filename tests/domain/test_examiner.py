@@ -10,7 +10,7 @@ import pytest
 
 from diffuse_core.domain.decoding import DecodingParams, SamplingParams
 from diffuse_core.domain.examiner import Examiner
-from diffuse_core.domain.sampling import UNREACHABLE, Sampler
+from diffuse_core.domain.sampling import UNREACHABLE, Sampler, sample
 from diffuse_core.domain.session import Group
 from diffuse_core.errors import Refused
 
@@ -92,6 +92,35 @@ def test_noise_in_the_logits_moves_tokens_only_within_reach() -> None:
     examiner = Examiner(decoding, PROMPT, drawn, ())
     examiner.choose(table, PROMPT, ())
     assert max(margin for _, margin in told(examiner)) < 0.1
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+@pytest.mark.parametrize(
+    "sampling", [{"top_k": 3}, {"top_p": 0.95}, {"top_k": 3, "min_p": 0.01}, {"min_p": 0.01}]
+)
+def test_tokens_that_are_as_likely_may_change_places(
+    sampling: dict[str, float], temperature: float
+) -> None:
+    # Where they are sorted, the first half of the random numbers means another one for each.
+    one = np.array([2.05, 2.0, -1.0, -9.0], np.float32)
+    other = np.array([2.0, 2.05, -1.0, -9.0], np.float32)
+    for seed in range(20):
+        params = SamplingParams(temperature=temperature, seed=seed, **sampling)
+        decoding = DecodingParams(1, params)
+        token = sample(other, params, 0)
+        assert Sampler(decoding, 0).examine(one, 0, token)[1] < 0.1
+
+
+@pytest.mark.parametrize("sampling", [{"top_k": 3}, {"top_p": 0.99}])
+def test_a_token_that_is_far_less_likely_stays_behind(sampling: dict[str, float]) -> None:
+    table = np.array([3.0, 1.0, 0.9, -9.0], np.float32)
+    margins = []
+    for seed in range(20):
+        params = SamplingParams(temperature=1.0, seed=seed, **sampling)
+        margins.append(Sampler(DecodingParams(1, params), 0).examine(table, 0, 1)[1])
+    # Its share begins at 0.79 of all: of that many of the numbers it is out of reach.
+    assert sum(margin > 0 for margin in margins) > 10
+    assert max(margins) > 3
 
 
 def test_rows_beyond_the_answer_are_not_looked_at_and_none_is_said_to_be_void() -> None:
