@@ -369,8 +369,12 @@ class StageService:
         """Free Sessions whose Client is not heard any more, or makes no use of them."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            now = self._clock.monotonic()
-            for run in list(self._runs.values()):
-                why = run.overdue(now)
-                if why is not None:
-                    self._fail(run, self._own, "lost", why)
+            self._free_overdue()
+
+    def _free_overdue(self) -> None:
+        # A call of its own: the last one looked at would be kept for as long as this sleeps.
+        now = self._clock.monotonic()
+        for run in list(self._runs.values()):
+            why = run.overdue(now)
+            if why is not None:
+                self._fail(run, self._own, "lost", why)

@@ -21,7 +21,7 @@ from diffuse_core.domain.messages import (
     SessionRefused,
     WatchSession,
 )
-from diffuse_core.services import next_watch, stage_pace, stage_run, stage_tidings
+from diffuse_core.services import next_watch, stage, stage_pace, stage_run, stage_tidings
 from diffuse_core.services.next_watch import NextWatch
 from diffuse_core.services.stage_pace import Pace
 from diffuse_core.services.stage_tidings import Tidings
@@ -246,6 +246,13 @@ async def test_who_reads_nothing_is_told_only_so_much() -> None:
     await tasks.close()
 
 
+@pytest.fixture
+def sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions are looked at for overdue ones all the time."""
+    monkeypatch.setattr(stage, "SWEEP_S", 0.001)
+
+
+@pytest.mark.usefixtures("sweeping")
 async def test_what_a_failed_session_held_is_let_go_of_though_its_client_reads_nothing(
     pair: Cluster,
 ) -> None:
@@ -255,6 +262,9 @@ async def test_what_a_failed_session_held_is_let_go_of_though_its_client_reads_n
     deaf = Deaf()
     run.outlet.client = deaf
     gone = weakref.ref(run.outlet)
+    looked: list[float] = []
+    run.overdue = looked.append
+    await until(lambda: looked)
     host.service.stage._fail(run, host.id, "lost", "for a test")
     del run
     await host.idle()

@@ -51,12 +51,16 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._limits.look_s)
-            for connection in self._bounded():
-                try:
-                    connection.look(loop.time())
-                except Exception as error:  # noqa: BLE001  (or nobody had deadlines any more)
-                    log_defect("a connection", error)
-                    connection.transport.abort()
+            self._look(loop.time())
+
+    def _look(self, now: float) -> None:
+        # A call of its own: the last one would be kept for as long as `watch` sleeps.
+        for connection in self._bounded():
+            try:
+                connection.look(now)
+            except Exception as error:  # noqa: BLE001  (or nobody had deadlines any more)
+                log_defect("a connection", error)
+                connection.transport.abort()
 
     def _bounded(self) -> list[BoundedProtocol]:
         return [one for one in self._state.connections if isinstance(one, BoundedProtocol)]
