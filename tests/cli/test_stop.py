@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,7 +77,7 @@ def node(state: Path) -> Iterator[None]:
         yield
     finally:
         loop, stopped = loops[0]
-        if thread.is_alive():
+        with suppress(RuntimeError):  # Its loop may have ended by itself just now.
             loop.call_soon_threadsafe(stopped.set)
         thread.join(10)
 
