@@ -168,6 +168,11 @@ class ModelSource(Protocol):
         """SHA-256 (hexadecimal) over what the weights are: never a path, never a time."""
         ...
 
+    @property
+    def lean(self) -> bool:
+        """Whether it is of the family that the lean engine computes."""
+        ...
+
     def shape(self, contract: Contract) -> ModelShape:
         """Sizes under a contract, counted from the tensors' headers."""
         ...

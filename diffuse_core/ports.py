@@ -302,6 +302,10 @@ class Hardware(Protocol):
         """Physical cores that this process may keep busy."""
         ...
 
+    def fast_bf16(self) -> bool:
+        """Whether the CPU multiplies bf16 about as fast as fp32, or faster."""
+        ...
+
     def accelerator_likely(self) -> bool:
         """Whether it is worth an AcceleratorLook; a cheap guess that never misses one."""
         ...

@@ -26,7 +26,12 @@ from diffuse_core.errors import ModelUnusable, Unreachable
 from diffuse_core.finding import OWNER_KEY, find_network, open_transport
 from diffuse_core.services.attachment import NodeAttachment
 from diffuse_core.services.client import ClientService
-from diffuse_core.services.devices import USUAL, check_computed, choose_device, default_capacity
+from diffuse_core.services.devices import (
+    check_computed,
+    choose_device,
+    default_capacity,
+    usual_contract,
+)
 from diffuse_core.services.verification import sample_prompts
 from diffuse_core.settings import (
     PUBLIC,
@@ -167,7 +172,7 @@ def verify_model(model: str, options: VerifyOptions, tell: Tell, opening: Progre
     """
     device = find_device(options.device, options.threads)
     source = model_store().open(model, opening)
-    contract = options.contract or USUAL
+    contract = options.contract or usual_contract(source, device)
     check_computed(device.kind, contract)
     shape = source.shape(contract)
     prompts = sample_prompts(_words_of(source), shape.vocab, shape.context - options.tokens)

@@ -18,6 +18,7 @@ if sys.platform != "win32":
 MAX_INTERFACE_ADDRESSES = 4
 
 _MAX_TEXT = 64 * 1024
+_AVX512_CORE = {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
 
 
 class SystemHardware:
@@ -85,6 +86,22 @@ class SystemHardware:
         """CPUs' worth of time that the container may use; None without a limit."""
         quotas = [quota for folder in _cpu_groups(self._root) if (quota := _quota(folder))]
         return min(quotas, default=None)
+
+    def fast_bf16(self) -> bool:
+        """Whether the CPU multiplies bf16 at least about as fast as fp32.
+
+        On x86 it is the instructions that oneDNN's bf16 kernels need (native ones or AMX where
+        there are), on arm the extension of that name. Where nothing says so it is not.
+        """
+        text = _read(self._root / "proc/cpuinfo")
+        lines = [line.partition(":") for line in text.splitlines()]
+        flags = {
+            flag
+            for key, _, value in lines
+            if key.strip().lower() in ("flags", "features")
+            for flag in value.split()
+        }
+        return bool(flags & {"bf16", "amx_bf16", "avx512_bf16"}) or flags >= _AVX512_CORE
 
     def accelerator_likely(self) -> bool:
         """Whether it is worth loading torch to look for a GPU: its driver's files are there."""

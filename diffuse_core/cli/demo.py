@@ -92,11 +92,10 @@ async def demo_network(
         DiffuseError: the model could not be had, or a process failed.
     """
     from diffuse_core.cli.demo_network import DemoNetwork, demo_shape
-    from diffuse_core.services.devices import USUAL
     from diffuse_core.wiring import find_device
 
     device = find_device("cpu", None)
-    contract = chosen_contract(dtype) or USUAL
+    contract = chosen_contract(dtype) or "bf16"
     bar = Bar("getting the demo model")
     try:
         shape = await asyncio.to_thread(demo_shape, bar.show, contract)

@@ -22,10 +22,16 @@ class Examiner:
     """Implements model_ports.TokenChooser; draws nothing that anybody goes on with."""
 
     def __init__(
-        self, decoding: DecodingParams, prompt: int, given: Sequence[int], seen: Sequence[int]
+        self,
+        decoding: DecodingParams,
+        prompt: int,
+        given: Sequence[int],
+        seen: Sequence[int],
+        nearly: float = 0.0,
     ) -> None:
-        """`given` tokens stand after `prompt` positions."""
+        """`given` tokens stand after `prompt` positions; `nearly` is as Sampler.examine has it."""
         self._prompt = prompt
+        self._nearly = nearly
         self._given = tuple(given)
         self._sampler = Sampler(decoding, prompt, (), seen)
         self._told = bytearray()
@@ -56,6 +62,6 @@ class Examiner:
 
     def _look(self, index: int, logits: NDArray[np.float32]) -> None:
         token = self._given[index]
-        own, margin = self._sampler.examine(logits, self._prompt + index, token)
+        own, margin = self._sampler.examine(logits, self._prompt + index, token, self._nearly)
         del self._told[index * 8 :]
         self._told += struct.pack("<2f", own, margin)

@@ -45,14 +45,8 @@ RARE = 1e-6
 """As often an honest Stage draws a token that is no likelier than one that is out of reach."""
 SHARES = 5.0
 """How many nats all shares of tokens together count as."""
-NEARLY = 0.5
-"""Nats by which logits may differ whose order is another on another machine.
-
-Without it 2 of 26 honest answers of 20 tokens with top-k and top-p were more than 0.75 out of
-reach in bf16 (SmolLM2-135M; as computed with AVX2 and with AVX-512), with it none of 48.
-"""
 MOST_NEARLY = 50.0
-"""Of what these come to at a low temperature: as good as everything, and finite."""
+"""Nats that logits may be apart by, over the temperature: as good as any, and finite."""
 FIRST_LOOK = 512
 """Ids sorted at first in search of those that make up top-p; mostly a few dozen do."""
 ROUNDING = 1e-9
@@ -113,16 +107,20 @@ class Sampler:
                 break
         return tuple(drawn)
 
-    def examine(self, logits: NDArray[np.float32], position: int, token: int) -> tuple[int, float]:
+    def examine(
+        self, logits: NDArray[np.float32], position: int, token: int, nearly: float = 0.0
+    ) -> tuple[int, float]:
         """What comes at `position`, and how far `token` was out of reach; it goes on with that.
 
         Machines round differently, so another token comes where two are nearly as likely. At
         temperature 0, and of tokens that a filter barred, the distance is in nats: of the logit
         from the largest, or from the least that passed. Else it is that of the random number from
-        the share of the token, a fifth of all shares counting as a nat, wherever among shares
-        that are nearly as large it would stand; but a token so unlikely that hardly ever one like
-        it is drawn is out of reach, wherever its share lies. 0.0 means that it may have been
-        drawn.
+        the share of the token, a fifth of all shares counting as a nat; but a token so unlikely
+        that hardly ever one like it is drawn is out of reach, wherever its share lies. 0.0 means
+        that it may have been drawn.
+
+        Where shares are sorted, those whose logits are within `nearly` nats may stand before or
+        behind that of the token: on another machine they may be the other way round.
 
         Raises:
             Refused: as `choose` does.
@@ -131,7 +129,9 @@ class Sampler:
         changed = self._adjusted(logits, position)
         own = _drawn(changed, self._params, position)
         self._adjustments.add(token)
-        return own, 0.0 if own == token else _distance(changed, self._params, position, token)
+        if own == token:
+            return own, 0.0
+        return own, _distance(changed, self._params, position, token, nearly)
 
     def _draw(self, logits: NDArray[np.float32], position: int) -> int:
         return _drawn(self._adjusted(logits, position), self._params, position)
@@ -189,7 +189,7 @@ def _require_finite(logits: NDArray[np.float32]) -> None:
 def _drawn(logits: NDArray[np.float32], params: SamplingParams, position: int) -> int:
     if params.temperature == 0.0:
         return int(logits.argmax())
-    ids, weights = _candidates(logits, params)
+    ids, weights, _ = _candidates(logits, params)
     total = np.cumsum(weights, out=weights)
     place = int(np.searchsorted(total, _uniform(params.seed, position) * total[-1], side="right"))
     place = min(place, len(total) - 1)
@@ -197,38 +197,34 @@ def _drawn(logits: NDArray[np.float32], params: SamplingParams, position: int) -
 
 
 def _distance(
-    logits: NDArray[np.float32], params: SamplingParams, position: int, token: int
+    logits: NDArray[np.float32], params: SamplingParams, position: int, token: int, nearly: float
 ) -> float:
     """How far a token was out of reach that was not drawn; see Sampler.examine."""
     if not 0 <= token < len(logits):
         return UNREACHABLE
     if params.temperature == 0.0:
         return _nats(logits.max(), logits[token])
-    ids, weights = _candidates(logits, params)
-    at = np.array([token]) if ids is None else np.flatnonzero(ids == token)
-    at = at[at < len(weights)]
+    found, weights, ordered = _candidates(logits, params)
+    ids = np.arange(len(logits)) if found is None else found
+    at = np.flatnonzero(ids == token)
     if not len(at):
-        least = logits[ids[: len(weights)]].min() if ids is not None else logits.max()
-        return _nats(least, logits[token]) / min(params.temperature, 1.0)
-    share, place = weights[at[0]], _uniform(params.seed, position)
+        return _nats(logits[ids].min(), logits[token]) / min(params.temperature, 1.0)
+    share, place = float(weights[at[0]]), _uniform(params.seed, position)
     whole = float(weights.sum())
     if weights[weights <= share].sum() < RARE * whole:
         return UNREACHABLE
-    low, high = _stretch(weights, int(at[0]), params.temperature)
-    return SHARES * max(0.0, low / whole - place, place - high / whole)
-
-
-def _stretch(weights: NDArray[np.float64], at: int, temperature: float) -> tuple[float, float]:
-    """Between which sums of weights the one at `at` lies, or may lie on another machine.
-
-    Where they are sorted, those that are nearly as large stand before it here and behind it there.
-    """
-    if np.any(weights[1:] > weights[:-1]):
-        before = float(weights[:at].sum())
-        return before, before + float(weights[at])
-    alike = math.exp(min(NEARLY / temperature, MOST_NEARLY))
-    larger = weights > weights[at] * alike
-    return float(weights[larger].sum()), float(weights[weights * alike >= weights[at]].sum())
+    # Whether what min-p leaves is more than top-k, and so sorted, may be otherwise elsewhere.
+    unsure = params.min_p > 0.0 and params.top_k > 0 and params.top_p == 1.0
+    starts = []
+    if ordered or unsure:
+        alike = math.exp(min(nearly / params.temperature, MOST_NEARLY))
+        before = float(weights[weights > share * alike].sum())
+        starts.append((before, float(weights[weights * alike >= share].sum())))
+    if unsure or not ordered:
+        before = float(weights[ids < token].sum())
+        starts.append((before, before + share))
+    away = [max(0.0, low / whole - place, place - high / whole) for low, high in starts]
+    return SHARES * min(away)
 
 
 def _nats(large: np.floating, small: np.floating) -> float:
@@ -244,17 +240,17 @@ def _uniform(seed: int, position: int) -> float:
 
 def _candidates(
     logits: NDArray[np.float32], params: SamplingParams
-) -> tuple[NDArray[np.intp] | None, NDArray[np.float64]]:
+) -> tuple[NDArray[np.intp] | None, NDArray[np.float64], bool]:
     """Ids that may be drawn, None for all; with fresh weights that need not sum to 1.
 
     They are sorted, the likeliest first and the lower id first among equals, where top-k or top-p
-    needs that, and else in the order of ids.
+    needs that (the third is whether), and else in the order of ids.
     """
     if params.min_p == 0.0:
         return _filtered(logits, params)
     kept = _near(logits, params)
-    places, weights = _filtered(logits[kept], params)
-    return kept if places is None else kept[places], weights
+    places, weights, ordered = _filtered(logits[kept], params)
+    return kept if places is None else kept[places], weights, ordered
 
 
 def _near(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[np.intp]:
@@ -268,24 +264,24 @@ def _near(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[np.int
 
 def _filtered(
     logits: NDArray[np.float32], params: SamplingParams
-) -> tuple[NDArray[np.intp] | None, NDArray[np.float64]]:
+) -> tuple[NDArray[np.intp] | None, NDArray[np.float64], bool]:
     """What top-k and top-p leave, as _candidates gives it."""
     if 0 < params.top_k < len(logits):
         ids = _likeliest(logits, params.top_k)
         weights = _weights(logits[ids], params.temperature)
-        return _nucleus(ids, weights, float(weights.sum()), params.top_p)
+        return *_nucleus(ids, weights, float(weights.sum()), params.top_p), True
     weights = _weights(logits, params.temperature)
     if params.top_p == 1.0:
-        return None, weights
+        return None, weights, False
     mass = float(weights.sum())
     count = FIRST_LOOK
     while count < len(logits):
         ids = _likeliest(logits, count)
         if weights[ids].sum() >= params.top_p * mass:
-            return _nucleus(ids, weights[ids], mass, params.top_p)
+            return *_nucleus(ids, weights[ids], mass, params.top_p), True
         count *= 8
     ids = _likeliest(logits, len(logits))
-    return _nucleus(ids, weights[ids], mass, params.top_p)
+    return *_nucleus(ids, weights[ids], mass, params.top_p), True
 
 
 def _weights(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:

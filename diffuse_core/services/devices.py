@@ -11,6 +11,7 @@ from diffuse_core.model_ports import DeviceKind
 
 if TYPE_CHECKING:
     from diffuse_core.domain.shapes import Contract
+    from diffuse_core.model_ports import ModelSource
     from diffuse_core.ports import Hardware
 
 AcceleratorLook = Callable[[], Mapping[DeviceKind, int]]
@@ -18,12 +19,6 @@ AcceleratorLook = Callable[[], Mapping[DeviceKind, int]]
 
 PREFERRED: tuple[DeviceKind, ...] = ("cuda", "mps")
 MEMORY_SHARE = 0.8
-USUAL: Contract = "bf16"
-"""The Contract when nobody says another: half the bytes of fp32, and decoding waits for bytes.
-
-int8 and int4 are never chosen here, also not for a file of 4-bit codes: they take less memory and
-decode faster, but change the text a little, which is the user's choice to make.
-"""
 PROCESS_RESERVE = 2**30
 """Left to the interpreter, torch and the system (on a GPU, to its other users)."""
 
@@ -37,6 +32,8 @@ class Device:
     """How many CPU threads a pass may use."""
     free: int
     """Bytes of its memory that could be taken now."""
+    fast_bf16: bool = True
+    """Whether it multiplies bf16 itself."""
 
 
 DeviceChoice = Callable[[], Device]
@@ -72,7 +69,19 @@ def choose_device(
             f"--device {asked}: torch finds no such device here, only {there}; use one of them, "
             "or install the driver and a torch build for it"
         )
-    return Device("cpu", count, hardware.available_memory())
+    return Device("cpu", count, hardware.available_memory(), hardware.fast_bf16())
+
+
+def usual_contract(source: ModelSource, device: Device) -> Contract:
+    """The Contract that suits a model on a device.
+
+    bf16 is half the bytes of fp32, and decoding waits for bytes. The lean engine is as fast in it
+    everywhere; of other modules some emulate each product where the CPU has no instructions for
+    bf16, many times slower than fp32. int8 and int4 are never chosen here, also not for a file of
+    4-bit codes: they take less memory and decode faster, but change the text a little, which is
+    the user's choice to make.
+    """
+    return "bf16" if device.fast_bf16 or source.lean else "fp32"
 
 
 def can_compute(device: DeviceKind, contract: Contract) -> bool:

@@ -17,7 +17,7 @@ from diffuse_core.domain.needs import EFFECTS, Means, Need, needs
 from diffuse_core.domain.records import ModelRef, fingerprint
 from diffuse_core.domain.selection import DEMO_ALIAS, fetch_name
 from diffuse_core.errors import ModelUnknown
-from diffuse_core.services.devices import USUAL, can_compute
+from diffuse_core.services.devices import can_compute, usual_contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ def choose_contract(source: ModelSource, known: tuple[ModelRef, ...], device: De
     for contract in CONTRACTS:
         if can_compute(device.kind, contract) and fingerprint(source.content, contract) in here:
             return contract
-    return USUAL
+    return usual_contract(source, device)
 
 
 def computed(device: DeviceKind, asked: Contract | None) -> frozenset[Contract]:

@@ -17,6 +17,7 @@ from diffuse_core.domain.messages import (
 )
 from diffuse_core.domain.session import PREFILL_ROWS, StageSession, whole_piece
 from diffuse_core.domain.shapes import ITEM_BYTES
+from diffuse_core.domain.spots import NEARLY
 from diffuse_core.errors import ChannelClosed, RefusalReason, Refused, Unreachable
 from diffuse_core.services.lane import Lane
 from diffuse_core.services.next_watch import NextWatch
@@ -101,7 +102,10 @@ class StageRun:
         if message.audit and state.is_last:
             from diffuse_core.domain.examiner import Examiner
 
-            examiner = Examiner(message.decoding, message.prompt, message.past, message.seen)
+            nearly = NEARLY[model.contract]
+            examiner = Examiner(
+                message.decoding, message.prompt, message.past, message.seen, nearly
+            )
         self.intake = Intake(
             model,
             state,

@@ -206,6 +206,24 @@ def test_a_quota_is_rounded_down_to_whole_cores(
 
 
 @pytest.mark.parametrize(
+    ("text", "fast"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512bw avx512vl avx512dq\n", True),
+        ("flags\t\t: fpu avx2 avx512_bf16\n", True),
+        ("flags\t\t: fpu amx_bf16 amx_tile\n", True),
+        ("flags\t\t: fpu avx2 f16c fma avx512f\n", False),
+        ("Features\t: fp asimd bf16 i8mm\n", True),
+        ("Features\t: fp asimd\n", False),
+        ("model name\t: bf16 avx512_bf16\n", False),
+        ("", False),
+    ],
+)
+def test_bf16_is_fast_where_the_processor_says_so(tmp_path: Path, text: str, fast: bool) -> None:
+    write(tmp_path / "proc/cpuinfo", f"processor\t: 0\n{text}")
+    assert SystemHardware(tmp_path).fast_bf16() is fast
+
+
+@pytest.mark.parametrize(
     ("file", "likely"),
     [
         ("dev/nvidia0", True),

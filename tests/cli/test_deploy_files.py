@@ -49,7 +49,7 @@ def test_the_hosts_of_compose_hold_the_whole_demo_model() -> None:
     layers = 0
     for words in hosts:
         given = dict(zip(words[1::2], words[2::2], strict=True))
-        assert given["--dtype"] == "bf16", "where bf16 is slow a host would take twice as much"
+        assert given["--dtype"] == "bf16", "memory is reckoned for it"
         layers += int((int(given["--memory"].removesuffix("MiB")) - 54) / 9.8)
     assert layers >= 30
 

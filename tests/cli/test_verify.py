@@ -113,6 +113,15 @@ def test_a_model_without_words_and_of_another_family(
     assert "gemma2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_auto_is_fp32_where_bf16_is_slow_and_the_modules_are_the_librarys(
+    wordless: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SystemHardware, "fast_bf16", lambda _: False)
+    assert run(["verify", str(wordless), "--no-against-library", "--json", *QUICK]) == 0
+    assert told(capsys)["contract"] == "fp32"
+
+
 def test_auto_is_bf16(wordless: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", str(wordless), "--no-against-library", "--json", *QUICK]) == 0
     assert told(capsys)["contract"] == "bf16"

@@ -108,7 +108,28 @@ def test_tokens_that_are_as_likely_may_change_places(
         params = SamplingParams(temperature=temperature, seed=seed, **sampling)
         decoding = DecodingParams(1, params)
         token = sample(other, params, 0)
-        assert Sampler(decoding, 0).examine(one, 0, token)[1] < 0.1
+        assert Sampler(decoding, 0).examine(one, 0, token, 0.5)[1] < 0.2
+
+
+def test_whether_there_are_more_than_top_k_may_be_otherwise_elsewhere() -> None:
+    # Five of these pass min-p here and six there: only there are they sorted.
+    one = np.array([1.0, 1.4, 1.2, 3.0, 2.0, 0.695, -9.0], np.float32)
+    other = one.copy()
+    other[5] = 0.699
+    for seed in range(100):
+        params = SamplingParams(temperature=1.0, top_k=5, min_p=0.1, seed=seed)
+        for here, there in ((one, other), (other, one)):
+            token = sample(there, params, 0)
+            assert Sampler(DecodingParams(1, params), 0).examine(here, 0, token)[1] < 0.1
+
+
+def test_what_only_happens_to_be_sorted_stays_in_order() -> None:
+    table = np.array([2.0, 1.9, -9.0], np.float32)
+    margins = []
+    for seed in range(40):
+        params = SamplingParams(temperature=1.0, min_p=0.1, seed=seed)
+        margins.append(Sampler(DecodingParams(1, params), 0).examine(table, 0, 1, 0.5)[1])
+    assert max(margins) > 2
 
 
 @pytest.mark.parametrize("sampling", [{"top_k": 3}, {"top_p": 0.99}])
@@ -117,7 +138,7 @@ def test_a_token_that_is_far_less_likely_stays_behind(sampling: dict[str, float]
     margins = []
     for seed in range(20):
         params = SamplingParams(temperature=1.0, seed=seed, **sampling)
-        margins.append(Sampler(DecodingParams(1, params), 0).examine(table, 0, 1)[1])
+        margins.append(Sampler(DecodingParams(1, params), 0).examine(table, 0, 1, 0.5)[1])
     # Its share begins at 0.79 of all: of that many of the numbers it is out of reach.
     assert sum(margin > 0 for margin in margins) > 10
     assert max(margins) > 3

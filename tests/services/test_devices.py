@@ -25,12 +25,16 @@ RAM = 8 * 2**30
 @dataclass
 class FakeHardware:
     likely: bool = True
+    bf16: bool = True
 
     def available_memory(self) -> int:
         return RAM
 
     def cores(self) -> int:
         return 6
+
+    def fast_bf16(self) -> bool:
+        return self.bf16
 
     def accelerator_likely(self) -> bool:
         return self.likely
@@ -75,6 +79,13 @@ def test_a_device_that_is_not_there_is_refused_and_what_is_there_named(
     look = never if found is None else lambda: found
     with pytest.raises(UsageError, match=f"--device {asked}: .* {there}"):
         choose_device(asked, None, FakeHardware(likely), look)
+
+
+def test_a_gpu_multiplies_bf16_itself_and_a_cpu_where_it_says_so() -> None:
+    slow = FakeHardware(bf16=False)
+    assert choose_device(None, None, slow, lambda: {"cuda": 7}).fast_bf16
+    assert not choose_device("cpu", None, slow, never).fast_bf16
+    assert choose_device("cpu", None, FakeHardware(), never).fast_bf16
 
 
 def test_threads_are_those_asked_for_else_one_for_each_core() -> None:

@@ -211,13 +211,19 @@ async def test_a_host_tells_downloading_from_loading(
 
 
 async def test_a_host_joins_the_contract_that_the_network_has(
-    cluster: Cluster, tiny: TinyModel
+    cluster: Cluster, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await cluster.host(5)
     known = (first.service.model,)
     source = DirectorySource(tiny.path)
     assert host_module.choose_contract(source, known, cluster.device) == "fp32"
-    assert host_module.choose_contract(source, (), cluster.device) == "bf16"
+    for fast in (True, False):
+        device = replace(cluster.device, fast_bf16=fast)
+        assert host_module.choose_contract(source, (), device) == "bf16"
+    # Of another family, whose modules are the library's.
+    monkeypatch.setattr(DirectorySource, "lean", False)
+    assert host_module.choose_contract(source, (), replace(device, fast_bf16=True)) == "bf16"
+    assert host_module.choose_contract(source, (), device) == "fp32"
 
 
 async def test_a_host_does_not_join_a_contract_that_its_device_cannot_compute(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from diffuse_core.adapters.models.model_config import sizes_of
 from diffuse_core.adapters.models.parameter import assembled_pieces
-from diffuse_core.adapters.models.shape_count import check_complete, count_shape
+from diffuse_core.adapters.models.shape_count import check_complete, count_shape, is_lean
 from diffuse_core.adapters.models.stored_tensor import content_digest, plain_pieces
 from diffuse_core.domain.bundle import encode_bundle
 from diffuse_core.errors import ModelUnusable
@@ -70,6 +70,11 @@ class CheckedSource(ABC):
     def config(self) -> dict[str, object]:
         """The architecture's settings under `transformers`' names."""
         return dict(self._config)
+
+    @property
+    def lean(self) -> bool:
+        """Whether it is of the family that the lean engine computes."""
+        return is_lean(self._config)
 
     def shape(self, contract: Contract) -> ModelShape:
         """Sizes under a contract."""

@@ -34,14 +34,14 @@ def check_contract(config: Mapping[str, object], contract: Contract) -> None:
     Raises:
         UsageError: integer weights of another architecture than LEAN.
     """
-    if contract in ("int8", "int4") and not _lean(config):
+    if contract in ("int8", "int4") and not is_lean(config):
         raise UsageError(
             f"{contract} is computed for {', '.join(LEAN)} only, and this model is of the "
             f"architecture {config['model_type']}; use --dtype bf16 (or fp32)"
         )
 
 
-def _lean(config: Mapping[str, object]) -> bool:
+def is_lean(config: Mapping[str, object]) -> bool:
     """Whether the lean engine computes it, which lays a tied head out apart to be multiplied."""
     return config["model_type"] in LEAN and config.get("hidden_act", "silu") == "silu"
 
@@ -112,7 +112,7 @@ def count_shape(
         embedding_bytes=first,
         head_bytes=last,
         kv_bytes=kv_numbers(config) * ITEM_BYTES[contract],
-        tied=tied and not _lean(config),
+        tied=tied and not is_lean(config),
         kinds=kinds,
         kind_of=kind_of,
     )

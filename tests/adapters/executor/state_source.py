@@ -43,6 +43,10 @@ class StateSource:
     def content(self) -> str:
         return "0" * 64
 
+    @property
+    def lean(self) -> bool:
+        raise NotImplementedError
+
     def shape(self, contract: Contract) -> ModelShape:
         raise NotImplementedError
 

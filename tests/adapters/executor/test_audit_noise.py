@@ -18,7 +18,7 @@ from diffuse_core.domain.examiner import Examiner
 from diffuse_core.domain.sampling import Sampler
 from diffuse_core.domain.shapes import ITEM_BYTES
 from diffuse_core.domain.slices import Slice
-from diffuse_core.domain.spots import compare, drawn_so, numbers, pick, widened
+from diffuse_core.domain.spots import NEARLY, compare, drawn_so, numbers, pick, widened
 from diffuse_core.model_ports import StageStep, Tensor
 from diffuse_core.wiring import open_tokenizer
 
@@ -134,8 +134,8 @@ def test_engines_and_threads_differ_by_less_than_the_tolerance(
         margins, false = examined(
             others[1],
             steps,
-            Examiner(decoding, PROMPT, drawn, tokens),
-            Examiner(decoding, PROMPT, made_up, tokens),
+            Examiner(decoding, PROMPT, drawn, tokens, NEARLY[contract]),
+            Examiner(decoding, PROMPT, made_up, tokens, NEARLY[contract]),
         )
         assert drawn_so(margins, contract) == "agrees", max(margins)
         wrong = [drawn_so([one], contract) for one in false]

@@ -276,7 +276,7 @@ def test_a_gpu_says_the_same_in_slices(saved: Callable, kind: str, contract: str
 
     (gpu, free), *_ = accelerators().items()
     assert free > 0
-    report = verified(saved(kind), contract, device=Device(gpu, 1, free, "bf16"))
+    report = verified(saved(kind), contract, device=Device(gpu, 1, free))
     assert report.equal
 
 
