@@ -63,9 +63,9 @@ def distribution(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[int, flo
     real = sampling._candidates
 
     def spy(logits: NDArray[np.float32], params: SamplingParams) -> Any:
-        ids, weights = real(logits, params)
+        ids, weights, ordered = real(logits, params)
         found.append((np.arange(len(logits)) if ids is None else ids, weights.copy()))
-        return ids, weights
+        return ids, weights, ordered
 
     monkeypatch.setattr(sampling, "_candidates", spy)
 
