@@ -113,18 +113,20 @@ def test_a_model_without_words_and_of_another_family(
     assert "gemma2" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_auto_is_fp32_where_bf16_is_slow_and_the_modules_are_the_librarys(
-    wordless: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("fast", "contract"), [pytest.param(False, "fp32", marks=pytest.mark.slow), (True, "bf16")]
+)
+def test_auto_is_what_suits_the_processor_and_the_family(
+    wordless: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fast: bool,
+    contract: str,
 ) -> None:
-    monkeypatch.setattr(SystemHardware, "fast_bf16", lambda _: False)
+    """The modules of this family are the library's."""
+    monkeypatch.setattr(SystemHardware, "fast_bf16", lambda _: fast)
     assert run(["verify", str(wordless), "--no-against-library", "--json", *QUICK]) == 0
-    assert told(capsys)["contract"] == "fp32"
-
-
-def test_auto_is_bf16(wordless: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["verify", str(wordless), "--no-against-library", "--json", *QUICK]) == 0
-    assert told(capsys)["contract"] == "bf16"
+    assert told(capsys)["contract"] == contract
 
 
 def test_a_device_that_is_not_here_is_refused(
