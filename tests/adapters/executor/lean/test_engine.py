@@ -142,22 +142,26 @@ def test_chunks_of_a_prompt_give_the_same_rows_up_to_attention(
     """What is promised of chunks, and what is not.
 
     The keys and values of the first layer come of norms and matrices alone, whose rows do not
-    depend on each other: bit-equal. From the first attention on, a row that is computed with
-    others is summed in another order than one that comes alone: near, not equal.
+    depend on each other: bit-equal, but for pieces so large that their matrices are multiplied in
+    another way. From the first attention on, a row that is computed with others is summed in
+    another order than one that comes alone: near, not equal.
     """
     engine = lean_engine(name, contract)
     prompt = some_rows(WHOLE, 24, contract, 1)
-    first: list[list[torch.Tensor]] = []
+    first: list[torch.Tensor] = []
     logits: list[torch.Tensor] = []
     for chunks in CHUNKINGS:
         cache = engine.open(WHOLE, BUDGET)
         for chunk in prompt.split(list(chunks)):
             last = alone(engine, cache, chunk)
         assert last is not None
-        first.append(tables(cache))
+        if max(chunks) < engine._piece:
+            first.append(tables(cache)[0])
         logits.append(last)
-    for own, found in zip(first, logits, strict=True):
-        assert torch.equal(own[0], first[0][0])
+    assert len(first) >= 3
+    for own in first:
+        assert torch.equal(own, first[0])
+    for found in logits:
         near = 1e-4 if contract == "fp32" else 0.25
         assert float((found - logits[0]).abs().max()) <= near * float(logits[0].abs().max())
 
