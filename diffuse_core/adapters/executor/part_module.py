@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diffuse_core.adapters.executor.bf16 import widen
 from diffuse_core.adapters.executor.skeleton import Plan, cache_keyword
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ class PartModule:
         module.load_state_dict(own, strict=True, assign=True)
         module.requires_grad_(False)
         module.to(device)
-        widen(module)
         self.config = module.config
         self._module = module
         self._body = plan.body(module)

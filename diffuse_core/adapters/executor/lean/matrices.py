@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from diffuse_core.adapters.executor import bf16
+from diffuse_core.adapters.executor.lean import bf16
 from diffuse_core.domain.shapes import GROUP
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from diffuse_core.adapters.executor import bf16
+from diffuse_core.adapters.executor.lean import bf16
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

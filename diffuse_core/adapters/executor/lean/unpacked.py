@@ -4,7 +4,7 @@ The kernel for 4 bits unpacks its codes for every few rows, and multiplies in fp
 a Zen 5 core, one thread, for a matrix of (1536, 576) and 1, 64, 128 and 256 rows: 0.03, 0.7, 1.4
 and 2.7. Unpacking takes 0.4 once, and the product of bf16 numbers 0.3, 0.5 and 1.0.
 
-Where bf16 is slow (`executor.bf16`) codes are unpacked to fp32, and matrices in bf16 widened. On
+Where bf16 is slow (`bf16`) codes are unpacked to fp32, and matrices in bf16 widened. On
 a Zen 3 core the kernel takes 1.8, 4.3, 9.3 and 18 ms for 16, 64, 128 and 256 rows; unpacking 1.0,
 and the product in fp32 0.5, 1.6, 3.0 and 6.1.
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from diffuse_core.adapters.executor import bf16
+from diffuse_core.adapters.executor.lean import bf16
 from diffuse_core.adapters.executor.lean.matrices import (
     CodedMatrix,
     Matrix,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from diffuse_core.adapters.executor import bf16
-from diffuse_core.adapters.executor.lean import piece_attention
+from diffuse_core.adapters.executor.lean import bf16, piece_attention
 from diffuse_core.adapters.executor.lean.attention import Seat, Seating
 from diffuse_core.adapters.executor.lean.family import Family
 from diffuse_core.adapters.executor.lean.kv import LeanCache

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from diffuse_core.adapters.executor import bf16
 from diffuse_core.adapters.executor.engine import Rows
-from diffuse_core.adapters.executor.lean import unpacked
+from diffuse_core.adapters.executor.lean import bf16, unpacked
 from diffuse_core.adapters.executor.lean.engine import LeanEngine
 from diffuse_core.adapters.executor.lean.matrices import Int8Matrix, PlainMatrix, packed_half
 from diffuse_core.adapters.executor.lean.unpacked import (

@@ -3,14 +3,16 @@
 Nobody has fast kernels for many rows there (x86 without AVX-512, Arm without bf16, which was not
 tried): torch adds number by number. Milliseconds on a Zen 3 core, one thread, for a matrix of
 (1536, 576) and 1, 16, 64 and 128 rows: 0.25, 4.1, 21 and 28; in fp32, with the matrix widened each
-time, 0.5, 1.3, 2.4 and 4.3. One row of a linear layer is as fast as memory; what else the library
-has (Conv1D, attention and experts as batched products) is many times slower than in fp32.
+time, 0.5, 1.3, 2.4 and 4.3. One row is as fast as memory, so that decoding needs nothing.
+
+Only the lean engine does so. The library's modules stay as they are, for what is said must be what
+the library says; Conv1D, attention and experts as batched products are many times slower there
+even for one row.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
 
 import torch
 from torch.nn import functional
@@ -39,19 +41,3 @@ def widened(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) ->
         own = None if bias is None else bias[part].to(torch.float32)
         product[..., part] = functional.linear(given, weight[part].to(torch.float32), own)
     return product
-
-
-def widen(module: Any) -> None:
-    """Let the linear layers of a `transformers` module compute that way where it is faster."""
-    for layer in module.modules():
-        # Only what is nothing but a product: who derives from it may do more.
-        if type(layer) is torch.nn.Linear:
-            weight = layer.weight
-            if is_slow(weight.dtype, weight.device.type):
-                layer.__dict__["forward"] = partial(_product, weight, layer.bias)
-
-
-def _product(weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-    if x.numel() < LEAST_ROWS * x.shape[-1]:
-        return functional.linear(x, weight, bias)
-    return widened(x, weight, bias)
