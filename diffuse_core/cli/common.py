@@ -231,7 +231,7 @@ holding = adding(
     click.option(
         "--max-layers", type=click.IntRange(1), help="Most layers to hold. Default: no limit."
     ),
-    dtyped("as the network does with this model, else bf16"),
+    dtyped("as the network does with this model, else bf16 (fp32 where only that is fast)"),
     device,
 )
 """Options of how much of a model to hold, and how to compute it."""

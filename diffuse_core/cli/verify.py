@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Tokens to generate from each prompt.",
 )
-@dtyped("bf16")
+@dtyped("bf16 (fp32 where only that is fast)")
 @device
 @threaded
 @click.option(

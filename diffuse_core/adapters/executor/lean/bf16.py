@@ -15,12 +15,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-from torch.nn import functional
 
 LEAST_ROWS = 16
 """From so many rows on widening pays for codes, too; for plain matrices it does from 3 on."""
-NUMBERS = 2**20
-"""That are widened at a time: they take 4 MiB."""
 
 
 @lru_cache(maxsize=16)
@@ -29,15 +26,3 @@ def is_slow(dtype: torch.dtype, device: str) -> bool:
     if dtype != torch.bfloat16 or device != "cpu":
         return False
     return not (torch._C._has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def widened(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Rows (..., columns) times a weight (rows, columns), added up in fp32: (..., rows)."""
-    given = x.to(torch.float32)
-    product = x.new_empty((*x.shape[:-1], weight.shape[0]))
-    step = max(1, NUMBERS // weight.shape[1])
-    for at in range(0, weight.shape[0], step):
-        part = slice(at, at + step)
-        own = None if bias is None else bias[part].to(torch.float32)
-        product[..., part] = functional.linear(given, weight[part].to(torch.float32), own)
-    return product

@@ -95,7 +95,7 @@ def test_a_widened_product_is_rounded_once(
     rows: int, columns: int, biased: bool, numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch, slow=True)
-    monkeypatch.setattr(bf16, "NUMBERS", numbers)
+    monkeypatch.setattr(unpacked, "NUMBERS", numbers)
     bias = torch.randn(rows, generator=seeded(3, rows)).to(BF16) if biased else None
     made = dense(PlainMatrix, BF16)(rows, columns, bias)
     many = for_pieces(made.matrix)
