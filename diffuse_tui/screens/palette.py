@@ -9,6 +9,7 @@ from textual.app import App
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Provider
 from textual.content import Content
 from textual.screen import Screen
+from textual.widgets import Input
 
 from diffuse_core.domain.plain_text import clean_line
 from diffuse_tui.screens.closing import ClosesOnce
@@ -42,7 +43,11 @@ class Sourced(Protocol):
 
 
 class Palette(ClosesOnce, CommandPalette):
-    """The palette as Textual has it, but that closes once and stands having no room."""
+    """The palette as Textual has it, but it closes once, stands having no room, does not blink."""
+
+    def on_mount(self) -> None:
+        """Keep the cursor still: a blinking one would keep an idle app drawing."""
+        self.query_one(Input).cursor_blink = False
 
     def _action_command_list(self, action: str) -> None:
         if self.query_one(CommandList).scrollable_content_region:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.routers import Refusal
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 PORT = 9440
 ANSWER = f"""

@@ -59,7 +59,7 @@ class Intruder:
         return await self.links.to(host.id, (host.address,))
 
     async def answer(self) -> AnyMessage:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(10):
             return await self.answers.get()
 
     async def heard(self, host: Host) -> None:

@@ -49,7 +49,7 @@ async def test_a_node_that_is_no_host_ends_when_asked() -> None:
     await asyncio.sleep(0)
     assert not over.done()
     end.ask(60.0)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await over
     assert end.asked.is_set()
     await end.close()
@@ -62,7 +62,7 @@ async def test_a_signal_leaves_the_time_to_the_host(end: Ending, leaving: Leavin
     await until(lambda: leaving.asked == [None])
     assert not over.done()
     leaving.left.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await over
 
 
@@ -75,7 +75,7 @@ async def test_a_signal_gives_what_it_was_said_to_give(leaving: Leaving) -> None
     end.ask()
     await until(lambda: leaving.asked == [120.0, None])
     leaving.left.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await over
     await end.close()
 
@@ -93,7 +93,7 @@ async def test_a_signal_counts_also_while_the_owner_is_patient(
     await until(lambda: leaving.asked == [600.0, None, 0.0])
     assert not over.done()
     leaving.left.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await over
 
 
@@ -119,7 +119,7 @@ async def test_however_many_ask_one_task_works_and_the_next_is_heard(
     await until(lambda: leaving.asked[-1] == 0.0)
     assert not caplog.records
     leaving.left.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await over
 
 
@@ -139,7 +139,7 @@ async def test_a_host_that_fails_to_leave_keeps_nobody(caplog: pytest.LogCapture
 
     end = Ending(leave)
     end.ask()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await end.over(asyncio.Event())
     await end.close()
     assert "a defect" in caplog.text

@@ -173,7 +173,7 @@ async def test_a_wait_that_is_given_up_holds_up_nobody() -> None:
     after = asyncio.create_task(turns.take(node(1), 1))
     await asyncio.sleep(0)
     given_up.cancel()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         await after
     assert given_up.cancelled() or not given_up.done()
 

@@ -220,7 +220,7 @@ async def test_a_stranger_who_does_not_listen_holds_up_only_itself(split: Callab
     cluster.stack.push_async_callback(channel.close)
     await flood_until_it_blocks(channel)
     owner = await cluster.attach(host)
-    async with asyncio.timeout(2), aclosing(owner.updates()) as updates:
+    async with asyncio.timeout(10), aclosing(owner.updates()) as updates:
         assert (await anext(updates)).telemetry.stage == "ready"
     await channel.close()
     await until(lambda: len(host.node.links.linked()) <= 2)

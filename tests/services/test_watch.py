@@ -44,7 +44,7 @@ async def test_a_stage_that_falls_silent_is_named(split: Callable) -> None:
     cluster: Cluster = await split(3)
     client = await cluster.client()
     quiet = cluster.hosts[1]
-    async with asyncio.timeout(3), aclosing(client.generate(REQUEST)) as stream:
+    async with asyncio.timeout(10), aclosing(client.generate(REQUEST)) as stream:
         while not isinstance(await anext(stream), TextDelta):
             pass
         silence(quiet)
@@ -82,6 +82,6 @@ async def test_a_slow_stage_that_answers_is_waited_for(split: Callable, tiny: Ti
 
     slow.node.links.handle(ForwardHidden, later)
     request = GenerateRequest(model="tiny", raw=words(9), max_tokens=2, ignore_eos=True)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(10):
         _, tokens, _ = await client.whole(request)
     assert tokens == tiny.says(ids(9), 2, ignore_eos=True)

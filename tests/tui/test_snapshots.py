@@ -34,7 +34,7 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(200)
 @pytest.mark.skipif(version("textual") != DRAWN_WITH, reason=f"drawn with Textual {DRAWN_WITH}")
 @pytest.mark.parametrize("name", SCENES)
 async def test_a_screen_looks_as_it_did(name: str, tmp_path: Path) -> None:
@@ -44,5 +44,6 @@ async def test_a_screen_looks_as_it_did(name: str, tmp_path: Path) -> None:
         await tui_snapshots.settled(pilot)
         if scene.act is not None:
             await scene.act(pilot)
+        assert not tui_snapshots.blinking(pilot)
         wrong = await tui_snapshots.check(pilot, name, tmp_path)
     assert not wrong, "\n\n".join(wrong)

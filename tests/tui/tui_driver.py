@@ -35,7 +35,7 @@ async def running(
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
     """Let the app work until `condition` holds; the deadline is a failure, not a wait."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while not condition():
             await pilot.pause()
 

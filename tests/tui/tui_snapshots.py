@@ -14,11 +14,13 @@ import os
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
     from textual.strip import Strip
+    from textual.widget import Widget
+    from textual.widgets import Input, TextArea
 
 KEPT = Path(__file__).parent / "snapshots"
 UPDATE = "DIFFUSE_UPDATE_SNAPSHOTS"
@@ -44,6 +46,12 @@ async def settled(pilot: Pilot[None]) -> str:
             await pilot.pause()
             await pilot.pause()
     return picture(pilot)
+
+
+def blinking(pilot: Pilot[None]) -> list[Widget]:
+    """Fields whose cursor blinks: an idle app draws for them, and no picture of them lasts."""
+    fields = pilot.app.screen.query("Input, TextArea")
+    return [field for field in fields if cast("Input | TextArea", field).cursor_blink]
 
 
 def text_of(svg: str) -> list[str]:

@@ -185,7 +185,7 @@ async def test_an_app_that_does_not_listen_is_cancelled_when_its_client_goes() -
         async with connected(server) as (_, writer):
             writer.write(request())
             await asyncio.sleep(0.05)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(10):
             await over.wait()
 
 
@@ -214,22 +214,22 @@ async def hold(server: HttpServer) -> None:
 
 
 async def test_an_idle_connection_makes_room_for_a_new_one() -> None:
-    limits = replace(QUICK, idle_s=4.0)
+    limits = replace(QUICK, idle_s=60.0)
     async with serving(echo(Seen()), limits) as server, connected(server) as (reader, writer):
         writer.write(request())
         await read_answer(reader)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(10):
             answers = [await ask(server, request()) for _ in range(3 * QUICK.connections)]
     assert {answer.status for answer in answers} == {200}
 
 
 async def test_connections_that_ask_nothing_keep_nobody_out() -> None:
-    limits = replace(QUICK, head_s=4.0)
+    limits = replace(QUICK, head_s=60.0)
     async with serving(echo(Seen()), limits) as server, contextlib.AsyncExitStack() as stack:
         for _ in range(3 * QUICK.connections):
             _, writer = await stack.enter_async_context(connected(server))
             writer.write(b"GET / HTTP/1.1\r\nA: ")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(10):
             answers = [await ask(server, request()) for _ in range(QUICK.connections)]
         assert server.connections <= QUICK.connections + 1
     assert {answer.status for answer in answers} == {200}

@@ -230,7 +230,7 @@ async def test_what_is_no_request_is_told_so(body: bytes, path: str) -> None:
     assert told.error["message"]
 
 
-@pytest.mark.timeout(2)
+@pytest.mark.timeout(10)
 @pytest.mark.parametrize("name", ["`" * 10**6, " - at `$" * 10**5, " - at `$.x`" * 10**5])
 async def test_names_of_fields_cost_no_time_of_the_server(name: str) -> None:
     assert (await refused({name: 1})).error["code"] in ("unsupported_parameter", "invalid_value")

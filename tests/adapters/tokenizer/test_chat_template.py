@@ -119,7 +119,7 @@ def test_what_lies_behind_values_is_not_shown(render: Callable, source: str) -> 
     assert render(source) == ""
 
 
-SLOW = (pytest.mark.slow, pytest.mark.timeout(60))
+SLOW = (pytest.mark.slow, pytest.mark.timeout(200))
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ async def listening(
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until the condition holds."""
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - what is awaited has no event
             await asyncio.sleep(0)
 

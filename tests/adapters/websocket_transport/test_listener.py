@@ -187,7 +187,7 @@ async def test_closing_the_listener_ends_all_it_accepted() -> None:
     channels = [await alice().dial(listener.address, None, TIMEOUT) for _ in range(3)]
     await until(lambda: len(listener._channels) == 3)
     held = await hold(listener)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(10):
         await listener.close()
         await listener.close()
     assert len(ended) == 3

@@ -139,7 +139,7 @@ async def test_closing_is_bounded_and_leaves_a_frame_on_its_way_whole(
     ends[0].stuck = True
     sending = asyncio.create_task(near.send(b"x"))
     await until(lambda: near._order.locked())
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         await near.close()
     assert ends[0].closed
     sending.cancel()
