@@ -117,9 +117,11 @@ def open_slice(
 ) -> Executor:
     """Load what computes a Slice (see model_ports); on the executor thread only."""
     _load_torch("diffuse_core.adapters.executor.loader")
+    from diffuse_core.adapters.executor.blueprints import Blueprints
     from diffuse_core.adapters.executor.loader import load_slice
 
-    return load_slice(source, part, contract, progress, device=device)
+    kept = Blueprints(FileStorage(cache_dir() / "blueprints"))
+    return load_slice(source, part, contract, progress, device=device, blueprints=kept)
 
 
 def _accelerators() -> Mapping[DeviceKind, int]:

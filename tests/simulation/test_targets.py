@@ -28,7 +28,7 @@ def test_a_newcomer_knows_all_and_is_known(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("silent", [True, False])
 def test_the_dead_are_gone_from_every_view(seed: int, silent: bool) -> None:
-    figures = seconds_to_be_gone(seed, NODES, silent=silent, kills=4)
+    figures = seconds_to_be_gone(seed, NODES, silent=silent, kills=2)
     assert figures["gone_p50_s"] <= (16 if silent else 5)
     assert figures["gone_p99_s"] <= (30 if silent else 10)
     assert figures["false_deaths"] == 0
@@ -36,8 +36,8 @@ def test_the_dead_are_gone_from_every_view(seed: int, silent: bool) -> None:
 
 @pytest.mark.slow
 def test_pauses_and_losses_kill_nobody(seed: int) -> None:
-    figures = false_deaths(seed, NODES, seconds=200.0, share=0.2)
-    assert figures["pauses"] > 60
+    figures = false_deaths(seed, NODES, seconds=80.0, share=0.2)
+    assert figures["pauses"] > 20
     assert figures["false_deaths"] == 0
     assert figures["suspicions_per_node_and_minute"] < 3
     assert figures["bytes_per_node_and_s"] < 4000
@@ -51,7 +51,7 @@ def test_traffic_stays_small(seed: int) -> None:
 
 @pytest.mark.slow
 def test_halves_become_one_again_without_flapping(seed: int) -> None:
-    figures = partition(seed, 60, seconds=120.0)
+    figures = partition(seed, 40, seconds=90.0)
     assert figures["pairs_apart"] > 0.99
     assert figures["one_view_s"] <= 30
     assert figures["flaps"] == 0
@@ -59,7 +59,7 @@ def test_halves_become_one_again_without_flapping(seed: int) -> None:
 
 @pytest.mark.slow
 def test_who_hears_only_half_makes_nobody_dead(seed: int) -> None:
-    figures = half_deaf(seed, 60, seconds=120.0)
+    figures = half_deaf(seed, 40, seconds=90.0)
     assert figures["dead_for_others"] == figures["deaf_dead_for_others"] == 0
     assert figures["dead_for_the_deaf"] == 0
 

@@ -6,52 +6,44 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from diffuse_core.adapters.executor.lean.blueprint import Blueprint
 from diffuse_core.adapters.executor.lean.family import family_of
-from diffuse_core.adapters.executor.lean.loader import lean_slice, rotary_of, slice_names
+from diffuse_core.adapters.executor.lean.loader import lean_slice, rotary_of
 from diffuse_core.adapters.executor.lean.memory_source import MemorySource
-from diffuse_core.adapters.executor.reading import check_shape
 from diffuse_core.adapters.executor.self_test import prove
-from diffuse_core.adapters.executor.strangers import refuse_strangers
+from diffuse_core.adapters.executor.skeleton import Plan
+from diffuse_core.adapters.executor.strangers import left_over
 from diffuse_core.domain.slices import Slice
-from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from diffuse_core.adapters.executor.lean.engine import LeanEngine
-    from diffuse_core.adapters.executor.skeleton import Plan
-    from diffuse_core.domain.shapes import Contract
-    from diffuse_core.model_ports import Progress, WeightSource
+    from diffuse_core.model_ports import WeightSource
 
 
-def lean_engine(
-    source: WeightSource,
-    plan: Plan,
-    part: Slice,
-    contract: Contract,
-    progress: Progress,
-    *,
-    device: str,
-) -> LeanEngine | None:
-    """The lean engine with `part` loaded; None for a model of another family.
+def blueprint_of(config: Mapping[str, object]) -> Blueprint | None:
+    """What the lean engine needs to load a model with these settings; None for another family.
 
     Raises:
-        UsageError: the contract is not computed on this device.
-        ModelUnusable: a tensor is missing, has another shape or is not known, or a small model
-            like this one does not say the same as the library's.
+        ModelUnusable: the settings are refused, or a small model like this one does not say the
+            same as the library's.
     """
+    plan = Plan(config)
     module = plan.build(Slice(0, plan.layers), torch.float32)
     family = family_of(module.config)
     if family is None:
         return None
-    if device != "cpu" and contract in ("int8", "int4"):
-        raise UsageError(f"{contract} is computed on the CPU only; use bf16 on {device}")
-    prove(source.config(), small_lean_engine)
-    refuse_strangers(source, plan, module, part)
-    shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    for name in slice_names(source, family, part, shapes):
-        check_shape(source, name, shapes[name])
-    return lean_slice(source, family, part, contract, rotary_of(module, device), progress, device)
+    prove(config, small_lean_engine)
+    rotary = rotary_of(module, "cpu")
+    return Blueprint(
+        family=family,
+        context=plan.context,
+        shapes={name: tuple(tensor.shape) for name, tensor in module.state_dict().items()},
+        idle=left_over(module),
+        frequencies=tuple(rotary.frequencies.tolist()),
+        scale=rotary.scale,
+    )
 
 
 def small_lean_engine(plan: Plan, weights: Mapping[str, torch.Tensor], part: Slice) -> LeanEngine:

@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING
 import torch
 
 from diffuse_core.adapters.executor.allocator import returning_memory
-from diffuse_core.adapters.executor.general import GeneralEngine
-from diffuse_core.adapters.executor.lean_choice import lean_engine
-from diffuse_core.adapters.executor.reading import read_tensors
-from diffuse_core.adapters.executor.self_test import prove
-from diffuse_core.adapters.executor.skeleton import Plan
+from diffuse_core.adapters.executor.blueprints import Blueprints
+from diffuse_core.adapters.executor.lean.loader import layer_of, lean_slice, slice_names
+from diffuse_core.adapters.executor.quiet_import import import_quietly
+from diffuse_core.adapters.executor.reading import check_shape
 from diffuse_core.adapters.executor.stage_executor import StageExecutor
 from diffuse_core.adapters.executor.step_checks import Bounds
 from diffuse_core.adapters.executor.strangers import refuse_strangers
-from diffuse_core.adapters.executor.tensors import DTYPES
 from diffuse_core.domain.shapes import HIDDEN_TYPE
-from diffuse_core.domain.slices import Slice
 from diffuse_core.errors import UsageError
 
 if TYPE_CHECKING:
     from diffuse_core.adapters.executor.engine import Engine
+    from diffuse_core.adapters.executor.lean.blueprint import Blueprint
+    from diffuse_core.adapters.executor.lean.engine import LeanEngine
     from diffuse_core.domain.shapes import Contract
+    from diffuse_core.domain.slices import Slice
     from diffuse_core.model_ports import Progress, WeightSource
+
+NOTHING_KEPT = Blueprints()
 
 
 def set_threads(count: int) -> None:
@@ -44,21 +46,21 @@ def load_slice(
     *,
     device: str = "cpu",
     lean: bool = True,
+    blueprints: Blueprints = NOTHING_KEPT,
 ) -> StageExecutor:
     """Read the tensors of `part` and nothing else.
 
     At its peak this takes the Slice and a few MiB. `progress` is told the fraction done, from
-    time to time; what it raises cancels the load. `lean` allows the fast path where it fits.
+    time to time; what it raises cancels the load. `lean` allows the fast path where it fits;
+    with a kept blueprint that is taken without loading the library.
 
     Raises:
         UsageError: the model has no such layers, or its architecture is not computed in this
-            contract.
+            contract or not on this device.
         ModelUnusable: an architecture that is not proven, or a tensor that is missing, has
             another shape, or is unknown to the architecture.
     """
-    plan = Plan(source.config())
-    bounds = Bounds(plan.layers, plan.hidden, plan.vocab, plan.context, HIDDEN_TYPE[contract])
-    engine = _engine(source, plan, part, contract, progress, device=device, lean=lean)
+    engine, bounds = _load(source, part, contract, progress, device, blueprints if lean else None)
     return StageExecutor(engine, part, bounds)
 
 
@@ -72,59 +74,69 @@ def load_engine(
     lean: bool = True,
 ) -> Engine:
     """As `load_slice`, without Sessions and checks: the fastest engine that is proven."""
-    plan = Plan(source.config())
-    return _engine(source, plan, part, contract, progress, device=device, lean=lean)
+    return _load(source, part, contract, progress, device, NOTHING_KEPT if lean else None)[0]
 
 
-def _engine(
+def _load(
     source: WeightSource,
-    plan: Plan,
     part: Slice,
     contract: Contract,
     progress: Progress,
-    *,
     device: str,
-    lean: bool,
-) -> Engine:
-    if part.end > plan.layers:
-        raise UsageError(f"the model has {plan.layers} layers, there is no slice {part}")
+    blueprints: Blueprints | None,
+) -> tuple[Engine, Bounds]:
     with returning_memory():
-        if lean:
-            found = lean_engine(source, plan, part, contract, progress, device=device)
-            if found is not None:
-                return found
-        return _general(source, plan, part, contract, progress, device)
+        found = _blueprint(source, blueprints) if blueprints else None
+        if found is not None:
+            known = found.family
+            bounds = _bounds(known.layers, known.hidden, known.vocab, found.context, contract)
+            _check_part(part, known.layers)
+            return _lean(source, found, part, contract, progress, device), bounds
+        import_quietly("diffuse_core.adapters.executor.general_loading")
+        from diffuse_core.adapters.executor.general_loading import general_slice
+        from diffuse_core.adapters.executor.skeleton import Plan
+
+        plan = Plan(source.config())
+        bounds = _bounds(plan.layers, plan.hidden, plan.vocab, plan.context, contract)
+        _check_part(part, plan.layers)
+        return general_slice(source, plan, part, contract, progress, device), bounds
 
 
-def _general(
+def _blueprint(source: WeightSource, blueprints: Blueprints) -> Blueprint | None:
+    """What was kept, or made and kept now."""
+    config = source.config()
+    found = blueprints.find(config)
+    if found is None:
+        import_quietly("diffuse_core.adapters.executor.lean_choice")
+        from diffuse_core.adapters.executor.lean_choice import blueprint_of
+
+        found = blueprint_of(config)
+        if found is not None:
+            blueprints.keep(config, found)
+    return found
+
+
+def _lean(
     source: WeightSource,
-    plan: Plan,
+    found: Blueprint,
     part: Slice,
     contract: Contract,
     progress: Progress,
     device: str,
-) -> GeneralEngine:
-    if contract not in ("fp32", "bf16"):
-        raise UsageError(
-            f"{contract} is not computed for the architecture {plan.kind}; use bf16 (or fp32)"
-        )
-    prove(source.config())
-    dtype = DTYPES[contract]
-    module = plan.build(part, dtype)
-    names = source.names
-    wanted = {
-        plan.stored_name(plan.global_name(local, part), names): (
-            tuple(tensor.shape),
-            tensor.dtype,
-        )
-        for local, tensor in module.state_dict().items()
-    }
-    whole = plan.build(Slice(0, plan.layers), torch.float32)
-    refuse_strangers(source, plan, whole, part)
-    weights = read_tensors(source, wanted, progress, device)
-    head, embedding = plan.architecture.head_name, plan.architecture.embedding_name
-    if part.end == plan.layers and head not in weights:
-        weights[head] = weights[embedding]
-        if part.start > 0:
-            del weights[embedding]
-    return GeneralEngine(plan, part, dtype, weights, module, device)
+) -> LeanEngine:
+    if device != "cpu" and contract in ("int8", "int4"):
+        raise UsageError(f"{contract} is computed on the CPU only; use bf16 on {device}")
+    refuse_strangers(source, found.shapes, found.idle, layer_of, part)
+    for name in slice_names(source, found.family, part, found.shapes):
+        check_shape(source, name, found.shapes[name])
+    rotary = found.rotary(device)
+    return lean_slice(source, found.family, part, contract, rotary, progress, device)
+
+
+def _bounds(layers: int, hidden: int, vocab: int, context: int, contract: Contract) -> Bounds:
+    return Bounds(layers, hidden, vocab, context, HIDDEN_TYPE[contract])
+
+
+def _check_part(part: Slice, layers: int) -> None:
+    if part.end > layers:
+        raise UsageError(f"the model has {layers} layers, there is no slice {part}")

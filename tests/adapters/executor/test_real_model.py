@@ -31,8 +31,8 @@ TEXT = (
     "lights of the bridges shine on the water. A long time ago, a young painter came to the city "
     "with nothing but a box of colours and a letter for an uncle whom he had never met."
 )
-LENGTHS = (1, 2, 3, 5, 8, 13, 19, 28, 41, 61, 70)
-COUNT = 24
+LENGTHS = (1, 2, 5, 13, 28, 70)
+COUNT = 12
 
 
 class Loaded(NamedTuple):

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CUTS = (0, 1, 3, 8, 12, 24, 29)
 SENDERS = (b"a" * 32, b"b" * 32, b"c" * 32)
-DRAWN = 12
+DRAWN = 5
 """Rows after the prompt, as of an answer."""
 
 
@@ -44,7 +44,7 @@ def prompts(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
     return [
         chat,
         tuple(tokenizer.encode("hello") * 280),
-        (tokenizer.encode(text) * 3)[:2000],
+        (tokenizer.encode(text) * 3)[:1000],
         tuple(tokenizer.encode("\n") * 100) + said,
         tuple(tokenizer.encode('. , ; : . . \n\n . , "') * 20),
         tuple(tokenizer.encode("今天天气很好。 Сегодня хорошая погода. Il fait beau. 🙂") * 4),

@@ -94,7 +94,7 @@ def test_real_shapes_are_proven_in_less_than_a_moment(name: str) -> None:
     started = time.perf_counter()
     prove({**REAL[name], "initializer_range": 0.5})
     # 0.1 s when the machine is quiet.
-    assert time.perf_counter() - started < 3
+    assert time.perf_counter() - started < 15
 
 
 def test_it_is_done_once_for_each_configuration(monkeypatch: pytest.MonkeyPatch) -> None:

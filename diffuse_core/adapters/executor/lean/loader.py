@@ -73,7 +73,7 @@ def slice_names(
     """Every tensor that `part` needs, of those `known` to the architecture."""
     names = set()
     for name in known:
-        layer = _layer_of(name)
+        layer = layer_of(name)
         if layer is not None and part.start <= layer < part.end:
             names.add(name)
     if part.start == 0:
@@ -89,7 +89,8 @@ def rotary_of(module: Any, device: str) -> Rotary:
     return Rotary(found.inv_freq.to(torch.float32).to(device), float(found.attention_scaling))
 
 
-def _layer_of(name: str) -> int | None:
+def layer_of(name: str) -> int | None:
+    """The layer that a parameter of the whole model belongs to."""
     head, _, rest = name.partition("model.layers.")
     number = rest.partition(".")[0]
     return int(number) if not head and number.isdecimal() else None

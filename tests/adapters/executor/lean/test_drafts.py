@@ -218,12 +218,12 @@ def cropped(route: Route, count: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_taking_back_ten_thousand_times_takes_no_memory() -> None:
+def test_taking_back_thousands_of_times_takes_no_memory() -> None:
     route = Route([lean_executor("qwen3", "int4")], b"m" * 16)
     route.step(PROMPT, 0)
     for _ in cropped(route, 1000):
         pass
     before = resident()
-    for _ in cropped(route, 10_000):
+    for _ in cropped(route, 3000):
         pass
     assert resident() - before < 2 * 2**20
