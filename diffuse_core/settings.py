@@ -282,7 +282,7 @@ def state_dir(given: str | None) -> Path:
 
 
 def cache_dir() -> Path:
-    """Where models and tokenizer bundles are kept.
+    """Where models, tokenizer bundles and blueprints are kept.
 
     As `DIFFUSE_CACHE_DIR` says, else `cache-dir` in the file of settings, else the platform.
 

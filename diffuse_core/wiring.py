@@ -22,7 +22,7 @@ from diffuse_core.adapters.system_clock import SystemClock
 from diffuse_core.domain.bundle import bundle_digest, open_bundle
 from diffuse_core.domain.identity import Identity, NodeId
 from diffuse_core.domain.slices import Slice
-from diffuse_core.errors import ModelUnusable, Unreachable
+from diffuse_core.errors import ModelUnusable, Unreachable, UsageError
 from diffuse_core.finding import OWNER_KEY, find_network, open_transport
 from diffuse_core.services.attachment import NodeAttachment
 from diffuse_core.services.client import ClientService
@@ -120,8 +120,15 @@ def open_slice(
     from diffuse_core.adapters.executor.blueprints import Blueprints
     from diffuse_core.adapters.executor.loader import load_slice
 
-    kept = Blueprints(FileStorage(cache_dir() / "blueprints"))
+    kept = Blueprints(_blueprint_storage())
     return load_slice(source, part, contract, progress, device=device, blueprints=kept)
+
+
+def _blueprint_storage() -> FileStorage | None:
+    # A node that runs goes on, whatever became of its settings or its cache meanwhile.
+    with contextlib.suppress(UsageError):
+        return FileStorage(cache_dir() / "blueprints")
+    return None
 
 
 def _accelerators() -> Mapping[DeviceKind, int]:

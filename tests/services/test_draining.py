@@ -12,7 +12,7 @@ from diffuse_core.domain import liveness
 from diffuse_core.domain.slices import Slice, replicas_per_layer
 from diffuse_core.domain.view import Finished, GenerateRequest, TextDelta
 from diffuse_core.errors import Refused, StagesLost
-from diffuse_core.services import feed, placement, run
+from diffuse_core.services import ending, feed, placement, run
 from tests.services.cluster import PLENTY
 from tests.services.intruder import CREDITS, Intruder
 from tests.services.tiny_model import LAYERS, ids, words
@@ -123,8 +123,9 @@ async def test_a_move_does_not_wait_for_ever(
 
 
 async def test_a_host_that_stops_lets_its_sessions_finish(
-    cluster: Cluster, tiny: TinyModel
+    cluster: Cluster, tiny: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(placement, "STOP_S", 60.0)
     host = await cluster.host()
     stream = await begun(cluster)
     leaving = asyncio.create_task(host.service.leave())
@@ -181,7 +182,11 @@ async def test_the_owner_may_give_sessions_longer(
     assert host.service.phase_text() == "leaving"
 
 
-async def test_who_asks_for_the_earliest_end_is_heeded(cluster: Cluster) -> None:
+async def test_who_asks_for_the_earliest_end_is_heeded(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (placement, ending):
+        monkeypatch.setattr(module, "STOP_S", 60.0)
     host = await cluster.host()
     signal = asyncio.Event()
     async with aclosing(await begun(cluster)) as stream:

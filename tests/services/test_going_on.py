@@ -262,7 +262,7 @@ async def test_a_host_that_has_no_room_at_once_is_asked_again(
 
 @pytest.fixture
 def _long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "MOST_GRACE_S", 10.0)
+    monkeypatch.setattr(generation, "MOST_GRACE_S", 60.0)
 
 
 @pytest.mark.usefixtures("_long_grace")

@@ -218,11 +218,14 @@ def test_a_hundred_hosts_cover_a_model_as_soon_as_they_can(setting: Setting, gos
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "count", "minutes"), [(1, 50, 1.0), (2, 100, 5.0), (3, 100, 5.0)]
+    ("seed", "gossip", "count", "minutes"),
+    [(1, True, 50, 1.0), (2, False, 100, 5.0), (3, False, 100, 5.0)],
 )
-def test_hosts_survive_a_massacre_and_churn(seed: int, count: int, minutes: float) -> None:
+def test_hosts_survive_a_massacre_and_churn(
+    seed: int, gossip: bool, count: int, minutes: float
+) -> None:
     """Over real gossip, and more of them for longer over a shared view with delays."""
-    scenario = Scenario(seed, replace(SETTINGS[2], count=count, gossip=count < 100))
+    scenario = Scenario(seed, replace(SETTINGS[2], count=count, gossip=gossip))
     scenario.join_all()
     scenario.decimate(0.2)
     scenario.net.run(60.0)

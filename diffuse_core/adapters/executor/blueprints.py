@@ -1,8 +1,9 @@
 """Blueprints that outlive the process, so that the next one need not ask the library.
 
-`transformers` and what it imports take seconds of a core and some 110 MiB for as long as the
-process lives, and for models of the lean engine they serve its check alone. The same check of the
-same settings by the same code on a CPU of the same kind can but have the same result.
+`transformers` and what it imports take seconds of a core and some 150 MiB for as long as the
+process lives, and for models of the lean engine they serve its check alone. So the check is made
+once for the same settings, code and kind of CPU. What is there is trusted as the models beside it
+are: whoever may write to the cache may replace those as well.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ class Blueprints:
             _log.debug("a kept check of the lean engine cannot be read: %s", error)
             return None
         seal, _, body = data.partition(b"\n")
-        if seal != _seal(body):
+        if CODE is None or seal != _seal(config, CODE, body):
             return None
         try:
             return msgspec.json.decode(body, type=Blueprint)
@@ -53,13 +54,37 @@ class Blueprints:
 
     def keep(self, config: Mapping[str, object], blueprint: Blueprint) -> None:
         """Keep it where that is possible; it can always be made anew."""
-        if self._storage is None:
+        # Where other code was installed since this one was loaded, nobody knows who checked whom.
+        if self._storage is None or CODE is None or _code() != CODE:
             return
         body = msgspec.json.encode(blueprint)
         try:
-            self._storage.write(_name(config), _seal(body) + b"\n" + body)
+            self._storage.write(_name(config), _seal(config, CODE, body) + b"\n" + body)
         except UsageError as error:
             _log.debug("the check of the lean engine cannot be kept: %s", error)
+
+
+def _code() -> bytes | None:
+    """A digest of the code that checks and is checked; None where it cannot be told.
+
+    torch and the library are known by what was installed: changes by hand are not seen.
+    """
+    place = Path(__file__).parent
+    digest = hashlib.sha256(f"{torch.__version__} {torch.version.git_version}\n".encode())
+    try:
+        for name in ("transformers", "diffuse-tui"):
+            digest.update((distribution(name).read_text("RECORD") or "").encode())
+            digest.update(f"\n{name} {distribution(name).version}\n".encode())
+        files = sorted(file for file in place.rglob("*.py") if file.is_file())
+        for file in files:
+            digest.update(f"\n{file.relative_to(place)}\n".encode() + file.read_bytes())
+    except (OSError, PackageNotFoundError):
+        return None
+    return digest.digest() if files else None
+
+
+CODE = _code()
+"""Of what is loaded: read before an update can have changed it on the disk."""
 
 
 def _name(config: Mapping[str, object]) -> str:
@@ -69,13 +94,6 @@ def _name(config: Mapping[str, object]) -> str:
     return hashlib.sha256(f"{kind}\n{settings}".encode()).hexdigest()[:32]
 
 
-def _seal(body: bytes) -> bytes:
-    """Over what is kept and the code that it is true of: the library's, torch's and our own."""
-    place = Path(__file__).parent
-    own = sorted(
-        (str(file.relative_to(place)), stat.st_size, stat.st_mtime_ns)
-        for file in place.rglob("*.py")
-        for stat in (file.stat(),)
-    )
-    code = f"{torch.__version__} {version('transformers')} {own}"
-    return hashlib.sha256(code.encode() + b"\n" + body).hexdigest().encode()
+def _seal(config: Mapping[str, object], code: bytes, body: bytes) -> bytes:
+    """Over what is kept, and the model and the code that it is true of."""
+    return hashlib.sha256(code + _name(config).encode() + body).hexdigest().encode()

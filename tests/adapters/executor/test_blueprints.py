@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
 import torch
 
+from diffuse_core import wiring
 from diffuse_core.adapters.executor import blueprints as kept
 from diffuse_core.adapters.executor import lean_choice, self_test
 from diffuse_core.adapters.executor.blueprints import Blueprints
@@ -33,6 +36,15 @@ WHOLE = Slice(0, LAYERS)
 @pytest.fixture
 def there(tmp_path: Path) -> Blueprints:
     return Blueprints(FileStorage(tmp_path))
+
+
+class Installed(NamedTuple):
+    version: str
+    record: str | None
+
+    def read_text(self, name: str) -> str | None:
+        assert name == "RECORD"
+        return self.record
 
 
 def file_in(place: Path) -> Path:
@@ -146,8 +158,8 @@ def config(there: Blueprints) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("place", "name", "other"),
     [
-        (torch, "__version__", "1.2.3"),
-        (kept, "version", lambda _: "4.0"),
+        (kept, "CODE", b"another"),
+        (kept, "CODE", None),
         (torch.backends.cpu, "get_cpu_capability", lambda: "ABACUS"),
     ],
 )
@@ -163,20 +175,70 @@ def test_other_code_and_other_cpus_prove_for_themselves(
     assert there.find(config) is None
 
 
-def test_our_own_code_is_part_of_it(
-    there: Blueprints, config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_all_code_that_checks_and_is_checked_is_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert kept._code() == kept.CODE is not None
+    seen = {kept.CODE}
+
+    def another() -> bool:
+        """Whether it is code that was not seen yet."""
+        code = kept._code()
+        return code is not None and code not in seen and not seen.add(code)
+
+    with monkeypatch.context() as other:
+        other.setattr(torch, "__version__", "1.2.3")
+        assert another()
+    for name in ("transformers", "diffuse-tui"):
+        with monkeypatch.context() as other:
+            told = {name: Installed("9.9", None)}
+            other.setattr(kept, "distribution", lambda n, t=told: t.get(n) or distribution(n))
+            assert another()
+            told[name] = Installed("9.9", "files")
+            assert another()
     package = tmp_path / "package"
     (package / "lean").mkdir(parents=True)
-    (package / "lean" / "engine.py").write_text("1")
     monkeypatch.setattr(kept, "__file__", str(package / "blueprints.py"))
-    assert there.find(config) is None
-    made = blueprint_of(config)
+    assert kept._code() is None
+    engine = package / "lean" / "engine.py"
+    engine.write_text("1")
+    assert another()
+    before = engine.stat()
+    engine.write_text("2")
+    os.utime(engine, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert another()
+    engine.rename(package / "lean" / "layer.py")
+    assert another()
+    # What an editor leaves behind.
+    (package / ".#engine.py").symlink_to("nobody@nowhere")
+    assert kept._code() in seen
+
+
+def test_where_the_code_cannot_be_told_nothing_is_kept(
+    there: Blueprints,
+    config: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = there.find(config)
     assert made is not None
-    there.keep(config, made)
-    assert there.find(config) == made
-    (package / "lean" / "engine.py").write_text("10")
-    assert there.find(config) is None
+
+    def unknown(name: str) -> Installed:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(kept, "distribution", unknown)
+    assert kept._code() is None
+    # It was told when this code was loaded, and is another, or none, on the disk now.
+    there.keep({**config, "vocab_size": 17}, made)
+    monkeypatch.setattr(kept, "CODE", None)
+    there.keep({**config, "vocab_size": 18}, made)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_it_is_of_one_model(there: Blueprints, config: dict[str, object], tmp_path: Path) -> None:
+    other = {**config, "vocab_size": 17}
+    file_in(tmp_path).rename(tmp_path / kept._name(other))
+    assert there.find(other) is None
 
 
 def test_damage_is_found(there: Blueprints, config: dict[str, object], tmp_path: Path) -> None:
@@ -203,7 +265,7 @@ def test_what_has_another_form_is_passed_over(
     file = file_in(tmp_path)
     fields = json.loads(file.read_bytes().partition(b"\n")[2])
     body = msgspec.json.encode(fields | changes) if changes else b"{"
-    file.write_bytes(kept._seal(body) + b"\n" + body)
+    file.write_bytes(kept._seal(config, kept.CODE, body) + b"\n" + body)
     assert there.find(config) is None
 
 
@@ -214,6 +276,17 @@ def test_without_a_place_to_keep_it_all_goes_on(tmp_path: Path) -> None:
     source, model = tiny_model("llama", LAYERS)
     for _ in range(2):
         executor = load_slice(source, WHOLE, "fp32", lambda _: None, blueprints=there)
+    drawn = int(EngineChain([executor]).logits(PROMPT).argmax())
+    assert [drawn] == generated(model, PROMPT, 1)
+
+
+def test_settings_that_broke_meanwhile_stop_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Path:
+        raise UsageError("config.toml is no TOML")
+
+    monkeypatch.setattr(wiring, "cache_dir", broken)
+    source, model = tiny_model("llama", LAYERS)
+    executor = wiring.open_slice(source, WHOLE, "fp32", lambda _: None, device="cpu")
     drawn = int(EngineChain([executor]).logits(PROMPT).argmax())
     assert [drawn] == generated(model, PROMPT, 1)
 

@@ -91,10 +91,10 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_shapes_are_proven_in_less_than_a_moment(name: str) -> None:
     prove(REAL[name])
-    started = time.perf_counter()
+    started = time.process_time()
     prove({**REAL[name], "initializer_range": 0.5})
     # 0.1 s when the machine is quiet.
-    assert time.perf_counter() - started < 15
+    assert time.process_time() - started < 3
 
 
 def test_it_is_done_once_for_each_configuration(monkeypatch: pytest.MonkeyPatch) -> None:

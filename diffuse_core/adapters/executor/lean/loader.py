@@ -92,8 +92,8 @@ def rotary_of(module: Any, device: str) -> Rotary:
 def layer_of(name: str) -> int | None:
     """The layer that a parameter of the whole model belongs to."""
     head, _, rest = name.partition("model.layers.")
-    number = rest.partition(".")[0]
-    return int(number) if not head and number.isdecimal() else None
+    number, _, own = rest.partition(".")
+    return int(number) if not head and number.isdecimal() and own else None
 
 
 def _matrices(weights: LayerWeights) -> Iterable[Matrix]:
