@@ -9,6 +9,7 @@ import pytest
 from tests.chaos.fault_plan import SHORT
 from tests.chaos.questions import of_tiny
 from tests.chaos.story import Options, Story
+from tests.e2e.own_cache import own_cache
 from tests.services.tiny_model import LAYERS, make_tiny_model
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ CLIENTS = ("client", "client", "app", "query", "api")
 async def test_every_answer_is_right_while_things_go_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", own_cache(tmp_path))
     answers = of_tiny(make_tiny_model(tmp_path / "tiny", 512), longest=200)
     story = Story(tmp_path, Options(1, SECONDS, 4, LAYERS, SHORT, CLIENTS), answers)
     await story.run()

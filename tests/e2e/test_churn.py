@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.churn import churn
 from tests.e2e.churn_plan import BACK_S, Action, draw_actions
 from tests.e2e.churn_report import table
+from tests.e2e.own_cache import own_cache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,7 @@ SEED = int(os.environ.get("DIFFUSE_CHURN_SEED", "1"))
 @pytest.mark.slow
 @pytest.mark.timeout(60 * MINUTES + 600)
 async def test_twelve_hosts_stand_a_churn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", own_cache(tmp_path))
     story = await churn(tmp_path, 12, SEED, 60 * MINUTES, 0.0)
     assert not story.problems, f"seed {SEED}\n{table(story)}\n" + "\n".join(story.problems)
     asked = sum(count for name, count in story.queries.items() if name.startswith("exit"))

@@ -47,11 +47,10 @@ def test_hosts_of_4_bits_answer_right_and_others_join_them(
         assert planned["bytes"]["weights"] < 3 * 2**20 * (end - start)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "int4"])
-def test_the_demo_model_is_equal_in_slices(tmp_path: Path, demo_gguf: Path, dtype: str) -> None:
+def test_the_demo_model_is_equal_in_slices(tmp_path: Path, demo_gguf: Path) -> None:
     processes = Processes(tmp_path)
     done = processes.command(
-        *("verify", str(demo_gguf), "--dtype", dtype, "--threads", "1", "--tokens", "6"),
+        *("verify", str(demo_gguf), "--dtype", "int4", "--threads", "1", "--tokens", "6"),
         "--json",
         seconds=300,
     )

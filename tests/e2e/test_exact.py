@@ -24,6 +24,7 @@ from diffuse_core.domain.slices import Slice
 from diffuse_core.domain.view import ChatMessage, GenerateRequest
 from tests.adapters.executor.stages import Chain
 from tests.adapters.executor.test_real_model import reference_model
+from tests.e2e.own_cache import own_cache
 from tests.e2e.processes import Processes
 from tests.greedy import last_token
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-COUNT = 16
+COUNT = 10
 SHORT = (
     "Hello",
     "The sky",
@@ -149,7 +150,7 @@ async def test_split_over_processes_it_says_what_the_whole_says(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", own_cache(tmp_path))
     model = network.models()[0]["id"]
     async with wiring.observe((network.sentinel,)) as (_, client):
         # One at a time, and then all at once: neither may change an answer.

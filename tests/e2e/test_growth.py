@@ -10,6 +10,7 @@ import pytest
 from diffuse_core import wiring
 from diffuse_core.domain.view import GenerateRequest
 from tests.e2e.lives import Watch
+from tests.e2e.own_cache import own_cache
 from tests.services.tiny_model import make_tiny_model, words
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ LENGTHS = 110
 async def test_prompts_of_all_lengths_do_not_make_a_host_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", own_cache(tmp_path))
     model = make_tiny_model(tmp_path / "tiny")
     async with Watch(tmp_path, model.path) as watch:
         host = await watch.start_ready("host-0")

@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.kill_plan import PREFILL, TWO, Blow, Strike, draw_strikes
 from tests.e2e.kill_report import KillReport, Outcome, percentile
 from tests.e2e.kill_stages import kill_stages, options
+from tests.e2e.own_cache import own_cache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ LENGTHS = (20, 300)
 async def test_struck_answers_are_the_undisturbed_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", own_cache(tmp_path))
     given = options(["--kills", KILLS, "--replicas", "2", "--seed", "3"])
     report = await kill_stages(tmp_path, given, LENGTHS)
     assert not report.problems, report.text()

@@ -16,6 +16,7 @@ from diffuse_core import wiring
 from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.view import Finished, GenerateRequest, RouteChosen, TextDelta
 from tests.e2e.lives import Watch
+from tests.e2e.own_cache import own_cache
 from tests.services.tiny_model import LAYERS, ids, make_tiny_model, words
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ LIMIT_S = 2.0
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyModel:
-    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", own_cache(tmp_path))
     return make_tiny_model(tmp_path / "tiny")
 
 

@@ -17,6 +17,7 @@ from diffuse_core.domain.identity import NodeId
 from diffuse_core.domain.view import GenerateRequest
 from tests.bench.answers import hear
 from tests.e2e.lives import Watch, until
+from tests.e2e.own_cache import own_cache
 from tests.services.tiny_model import LAYERS, ids, words
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ async def struck(
 async def test_struck_hosts_behind_sentinels_are_replaced(
     tmp_path: Path, talkative: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", own_cache(tmp_path))
     async with Watch(tmp_path, talkative.path) as watch:
         places = await relayed_halves(watch)
 

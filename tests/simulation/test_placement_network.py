@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from placement_models import LARGE, SMALL
@@ -218,14 +219,18 @@ def test_a_hundred_hosts_cover_a_model_as_soon_as_they_can(setting: Setting, gos
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "gossip", "count", "minutes"),
-    [(1, True, 50, 1.0), (2, False, 100, 5.0), (3, False, 100, 5.0)],
+    ("seed", "size", "minutes"),
+    [
+        (1, {"count": 50, "median": 4.0}, 1.0),
+        (2, {"gossip": False}, 5.0),
+        (3, {"gossip": False}, 5.0),
+    ],
 )
 def test_hosts_survive_a_massacre_and_churn(
-    seed: int, gossip: bool, count: int, minutes: float
+    seed: int, size: dict[str, Any], minutes: float
 ) -> None:
-    """Over real gossip, and more of them for longer over a shared view with delays."""
-    scenario = Scenario(seed, replace(SETTINGS[2], count=count, gossip=gossip))
+    """Fifty over real gossip, and for longer a hundred over a shared view with delays."""
+    scenario = Scenario(seed, replace(SETTINGS[2], **size))
     scenario.join_all()
     scenario.decimate(0.2)
     scenario.net.run(60.0)

@@ -19,6 +19,7 @@ from diffuse_core.settings import NetworkOptions, running_node
 from diffuse_tui.app import DiffuseApp
 from diffuse_tui.hosting_desk import HostingDesk
 from diffuse_tui.local_node import HOST_LOG, LocalNode
+from tests.e2e.own_cache import own_cache
 from tests.services.tiny_model import TinyModel, make_tiny_model
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A state directory of which nothing runs any more afterwards, whatever the test did."""
-    monkeypatch.setenv("DIFFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DIFFUSE_CACHE_DIR", own_cache(tmp_path))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     place = tmp_path / "state"
     yield place
