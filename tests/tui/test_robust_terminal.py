@@ -122,7 +122,8 @@ def test_what_libraries_say_goes_to_a_file_and_not_over_the_screen(
 )
 @pytest.mark.parametrize(
     ("keys", "shown"),
-    [(b"\x10", "Search for commands"), (b"\x1bOP", "Esc closes"), (b"Hello\r", "answering")],
+    # The cursor stands on the first letter.
+    [(b"\x10", "earch for commands"), (b"\x1bOP", "Esc closes"), (b"Hello\r", "answering")],
     ids=["palette", "help", "answering"],
 )
 def test_a_signal_gives_the_terminal_back_whatever_is_open(
