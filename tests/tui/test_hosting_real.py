@@ -126,7 +126,7 @@ async def test_from_a_path_to_an_answer_and_back_to_a_node_without_a_slice(
         await pilot.press("d", "d")
         await sees(pilot, "Start hosting")
         await becomes(pilot, lambda: running_node(state) is not None)
-        assert not lives(first.pid)
+        await becomes(pilot, lambda: not lives(first.pid))
         assert (await telemetry(state)).stage == "holds no slice"
         # One that cannot start is told, and the node without a slice is back.
         await pilot.press("slash", *"/nowhere.gguf", "escape", "s")
@@ -162,7 +162,7 @@ async def test_a_crash_is_told_and_a_kept_host_is_met_again(state: Path, tiny: T
         # Ready or not.
         await pilot.press("x", "x")
         await sees(pilot, "Start hosting")
-        assert not lives(kept)
+        await becomes(pilot, lambda: not lives(kept))
         await becomes(pilot, lambda: running_node(state) is not None)
         assert again.other() is None
 
