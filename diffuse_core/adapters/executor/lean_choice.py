@@ -35,7 +35,7 @@ def blueprint_of(config: Mapping[str, object]) -> Blueprint | None:
     if family is None:
         return None
     prove(config, small_lean_engine)
-    rotary = rotary_of(module, "cpu")
+    rotary = rotary_of(module)
     return Blueprint(
         family=family,
         context=plan.context,
@@ -53,5 +53,5 @@ def small_lean_engine(plan: Plan, weights: Mapping[str, torch.Tensor], part: Sli
     if family is None:
         raise ValueError("the small model is of another family than the one it stands for")
     source = cast("WeightSource", MemorySource(weights))
-    rotary = rotary_of(module, "cpu")
+    rotary = rotary_of(module)
     return lean_slice(source, family, part, "fp32", rotary, lambda _: None)

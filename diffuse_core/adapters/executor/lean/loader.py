@@ -83,10 +83,10 @@ def slice_names(
     return sorted(names)
 
 
-def rotary_of(module: Any, device: str) -> Rotary:
+def rotary_of(module: Any) -> Rotary:
     """The rotary positions of a whole model's `transformers` module."""
     found = module.model.rotary_emb
-    return Rotary(found.inv_freq.to(torch.float32).to(device), float(found.attention_scaling))
+    return Rotary(found.inv_freq.to(torch.float32), float(found.attention_scaling))
 
 
 def layer_of(name: str) -> int | None:
