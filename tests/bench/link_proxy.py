@@ -16,6 +16,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from diffuse_core.listening import stop_listening
 from tests.bench.link_shape import FREE, Line, Shape
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ class LinkProxy:
     async def close(self) -> None:
         """End everything."""
         for server in self._servers.values():
-            server.close()
+            await stop_listening(server)
         dials = [one.dial for one in self._connections if one.dial is not None]
         for connection in list(self._connections):
             connection.abort()

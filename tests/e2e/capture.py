@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diffuse_core.listening import stop_listening
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -151,7 +153,7 @@ class RecordingProxy:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
-        self._server.close()
+        await stop_listening(self._server)
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -15,6 +15,7 @@ from diffuse_core.adapters.http_server.protocol import BoundedProtocol
 from diffuse_core.adapters.http_server.refusal import log_defect, plain
 from diffuse_core.binding import bind_problem
 from diffuse_core.errors import UsageError
+from diffuse_core.listening import stop_listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,7 +68,7 @@ class HttpServer:
 
     async def finish(self) -> None:
         """Take nothing new, and give what is being answered its time."""
-        self._listener.close()
+        await stop_listening(self._listener)
         for connection in self._bounded():
             connection.shutdown()
         if tasks := set(self._state.tasks):
@@ -75,7 +76,7 @@ class HttpServer:
 
     async def cut(self) -> None:
         """End everything that is left."""
-        self._listener.close()
+        await stop_listening(self._listener)
         tasks = set(self._state.tasks)
         for task in tasks:
             task.cancel()

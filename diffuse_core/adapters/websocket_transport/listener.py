@@ -34,6 +34,7 @@ from diffuse_core.adapters.websocket_transport.unfinished import Unfinished
 from diffuse_core.binding import bind_problem
 from diffuse_core.domain.channel import Handshake, HandshakeFailed
 from diffuse_core.errors import UsageError
+from diffuse_core.listening import stop_listening
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -107,6 +108,7 @@ class WebSocketListener:
         if self._closed or self._server is None:
             return
         self._closed = True
+        await stop_listening(self._server.server)
         self._server.close(close_connections=False)
         for stranger in tuple(self._gate.strangers):
             stranger.transport.abort()
