@@ -21,6 +21,8 @@ FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """As asyncio takes them: the next try may do."""
 ACCEPTING = "socket.accept()"
 """Of what asyncio's report begins with (`BaseSelectorEventLoop._accept_connection`)."""
+TRYING_AGAIN = "_start_serving"
+"""What it does a second later, also at a port that was closed meanwhile."""
 
 
 def bear_few_files(loop: asyncio.AbstractEventLoop) -> None:
@@ -32,10 +34,11 @@ def bear_few_files(loop: asyncio.AbstractEventLoop) -> None:
 
     def on_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        accepting = str(context.get("message", "")).startswith(ACCEPTING)
+        message = str(context.get("message", ""))
+        accepting = message.startswith(ACCEPTING)
         if accepting and isinstance(error, OSError) and error.errno in FULL:
             waiting.count(log, loop.time(), "a connection")
-        else:
+        elif not (TRYING_AGAIN in message and isinstance(error, ValueError)):
             loop.default_exception_handler(context)
 
     loop.set_exception_handler(on_error)

@@ -47,6 +47,26 @@ async def test_connections_that_wait_are_told_in_one_line(
     assert record.exc_info is None
 
 
+async def test_a_port_that_closes_while_they_wait_is_no_error(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon_s = 0.02
+    monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", soon_s)
+    loop = asyncio.get_running_loop()
+    bear_few_files(loop)
+    listening = Full()
+    listening.bind(("127.0.0.1", 0))
+    server = await asyncio.start_server(lambda *_: None, sock=listening)
+    with socket.create_connection(listening.getsockname()):
+        async with asyncio.timeout(5):
+            await listening.tried.wait()
+        server.close()
+        after = asyncio.Event()
+        loop.call_later(2 * soon_s, after.set)
+        await after.wait()
+    assert len(caplog.records) == 1
+
+
 async def test_other_errors_of_the_loop_are_told_as_before(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 from diffuse_core.settings import running_node
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
 
 START_S = 60.0
+WAIT_S = 60.0
 POLL_S = 0.1
+ASK_S = 0.5
+"""Between questions that start a process: without it, asking takes a whole core."""
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -157,14 +160,26 @@ class Processes:
 
     def until_servable(self, hosts: int = 1, seconds: float = 120) -> dict[str, Any]:
         """Wait until a model is servable by at least `hosts` ready hosts."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            for model in self.models():
-                if model["servable"] and model["hosts"] >= hosts:
-                    return model
+        found: list[dict[str, Any]] = []
+
+        def servable() -> bool:
             for name, process in self.running.items():
                 assert process.poll() is None, f"{name}: {self.log(name)}"
-        raise AssertionError({name: self.log(name) for name in self.running})
+            served = (model for model in self.models() if model["servable"])
+            found.extend(model for model in served if model["hosts"] >= hosts)
+            return bool(found)
+
+        self.until(servable, seconds)
+        return found[0]
+
+    def until(self, condition: Callable[[], object], seconds: float = WAIT_S) -> float:
+        """Wait for what processes tell; the seconds it took."""
+        begun = time.monotonic()
+        while not condition():
+            late = time.monotonic() - begun
+            assert late < seconds, {name: self.log(name)[-2000:] for name in self.running}
+            time.sleep(ASK_S)
+        return time.monotonic() - begun
 
     def query(self, model: str, prompt: str, *extra: str) -> dict[str, Any]:
         """The output of `query --json`."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diffuse_core import wiring
-from tests.e2e.town import NETWORK, WAIT_S, Town
+from tests.e2e.processes import WAIT_S
+from tests.e2e.town import NETWORK, Town
 from tests.services.tiny_model import LAYERS, words
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 HOSTS = ("h1", "h2")
-TOKENS = 1900
+TOKENS = 1400
 SOME = 60
 AT_ONCE_S = 3.0
 """A node tells its owner how it is once a second; the client's process has to end as well."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAMES = [*(f"host-{number}" for number in range(12)), "sentinel"]
 STEADY = ["sentinel", "host-0", "host-1"]
-MINUTES = float(os.environ.get("DIFFUSE_CHURN_MINUTES", "1.5"))
+MINUTES = float(os.environ.get("DIFFUSE_CHURN_MINUTES", "1"))
 SEED = int(os.environ.get("DIFFUSE_CHURN_SEED", "1"))
 
 

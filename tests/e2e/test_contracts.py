@@ -30,8 +30,7 @@ def test_hosts_of_4_bits_answer_right_and_others_join_them(
             if not number:
                 # What the network has is known only once it is there.
                 processes.address("host-0")
-                while not processes.models("--all"):
-                    pass
+                processes.until(lambda: processes.models("--all"))
         servable = processes.until_servable(hosts=2)
         answer = processes.query(servable["id"], "What is the capital of Germany?")
         assert "Berlin" in answer["text"]

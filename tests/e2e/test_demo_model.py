@@ -79,8 +79,7 @@ def test_a_lost_slice_is_named(tmp_path: Path, demo_gguf: Path) -> None:
         assert len(before["route"]) == 2
         processes.running["host-1"].send_signal(signal.SIGKILL)
         processes.running.pop("host-1").wait()
-        while processes.models():
-            pass
+        processes.until(lambda: not processes.models())
         failed = processes.command(
             "query", "--bootstrap", processes.sentinel, "--model", model["id"], "--prompt", "Hi"
         )
@@ -101,8 +100,7 @@ def test_demo_asks_and_leaves_nothing(tmp_path: Path, demo_gguf: Path) -> None:
 def test_ctrl_c_ends_all_of_demo(tmp_path: Path, demo_gguf: Path) -> None:
     with Processes(tmp_path) as processes:
         demo = processes.start("demo", "demo")
-        while "Ctrl+C stops everything" not in processes.log("demo"):
-            assert demo.poll() is None, processes.log("demo")
+        processes.until(lambda: "Ctrl+C stops everything" in processes.log("demo"), 120)
         children = psutil.Process(demo.pid).children(recursive=True)
         assert len(children) == 4
         demo.send_signal(signal.SIGINT)

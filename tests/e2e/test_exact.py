@@ -59,7 +59,7 @@ STORY = (
     "loaf under each arm. Nobody had told her why the lighthouse had been dark for three nights, "
     "but she had counted the boats that did not come home. "
 )
-LONG = tuple((STORY * 12)[:length] for length in (60, 120, 240, 420, 700, 1100, 1800, 2700))
+LONG = tuple((STORY * 12)[:length] for length in (60, 120, 180, 240, 330, 420, 700, 2700))
 PROMPTS = SHORT + LONG
 CAPS = {"fp32": "340MiB", "bf16": "170MiB", "int4": "95MiB"}
 """int8 would compute the very same: it takes over the 4-bit codes of this file."""

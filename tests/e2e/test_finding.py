@@ -14,12 +14,11 @@ from tests.e2e.processes import Processes
 from tests.services.tiny_model import make_tiny_model, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-WAIT_S = 40.0
 HERE = ("--listen", "127.0.0.1:0")
 
 
@@ -51,13 +50,6 @@ class Town(Processes):
     def id_of(self, name: str) -> str:
         """The full id that a node printed when it started."""
         return self.log(name).partition(" listens on ")[0].split()[-1]
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition of several processes holds."""
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline, {name: self.log(name) for name in self.running}
-            time.sleep(0.1)
 
 
 @pytest.fixture

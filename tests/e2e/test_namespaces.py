@@ -10,7 +10,7 @@ import pytest
 
 from diffuse_core.settings import NetworkOptions
 from tests.e2e.namespaces import Namespaces, namespaces_missing
-from tests.e2e.processes import Processes
+from tests.e2e.processes import ASK_S, Processes
 from tests.services.tiny_model import LAYERS, ids, make_tiny_model, words
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class Lan:
         while not condition():
             if time.monotonic() - begin >= seconds:
                 pytest.fail(self.told(f"not in {seconds:.0f} s"))
+            time.sleep(ASK_S)
         return time.monotonic() - begin
 
     def told(self, what: str) -> str:

@@ -11,7 +11,7 @@ import openai
 import pytest
 from huggingface_hub import InferenceClient
 
-from tests.e2e.processes import Processes
+from tests.e2e.processes import ASK_S, Processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,6 +202,7 @@ async def _none_left(processes: Processes) -> None:
     deadline = time.monotonic() + GONE_S
     while await asyncio.to_thread(_sessions, processes):
         assert time.monotonic() < deadline, "sessions of a client that left are still there"
+        await asyncio.sleep(ASK_S)
 
 
 def test_a_client_by_others(network: tuple[Processes, str, str]) -> None:

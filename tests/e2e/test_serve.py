@@ -148,9 +148,7 @@ def test_it_starts_without_a_network_and_finds_what_comes(
     for name in ("sentinel", "host"):
         processes.running[name].kill()
         processes.running[name].wait()
-    until = time.monotonic() + PATIENCE_S
-    while server.ask("GET", "/healthz")[0] == 200:
-        assert time.monotonic() < until, server.log()
+    processes.until(lambda: server.ask("GET", "/healthz")[0] != 200)
     assert server.ask("POST", "/v1/completions", **asked)[0] == 503
     processes.start("sentinel", "sentinel", "--listen", processes.sentinel)
     processes.address("sentinel")

@@ -12,14 +12,12 @@ from tests.e2e.asking import Asking
 from tests.e2e.processes import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tests.e2e.routers import Neighbourhood
     from tests.services.tiny_model import TinyModel
 
 NETWORK = NetworkOptions("town", mdns=False)
-WAIT_S = 60.0
-POLL_S = 0.2
 ESTABLISHED = "01"
 """In the kernel's table of TCP sockets."""
 
@@ -136,15 +134,6 @@ class Town(Processes):
         ends = (line.split()[1:4:2] for line in table)
         own = f":{int(self.place(name).rpartition(':')[2]):04X}"
         return sum(local.endswith(own) and state == ESTABLISHED for local, state in ends)
-
-    def until(self, condition: Callable[[], object], seconds: float = WAIT_S) -> float:
-        """Wait for what nodes tell; the seconds it took."""
-        begun = time.monotonic()
-        while not condition():
-            late = time.monotonic() - begun
-            assert late < seconds, {name: self.log(name)[-2000:] for name in self.running}
-            time.sleep(POLL_S)
-        return time.monotonic() - begun
 
     # --- questions ----------------------------------------------------------------------------
 
